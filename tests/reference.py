@@ -1,0 +1,164 @@
+"""Slow, dense, obvious formulas that the tests compare the package with. Shares no code with it.
+
+Plain user units throughout: `Phi` (N, M), `t` (N,), `alpha` (M,) where inf means an absent column, and
+`noise_variance` = σ². What goes through C loses precision as 1e-16 ‖φ‖²/(α σ²), the condition number of C:
+1e-11 at α = 1e-3, σ² = 0.2 and nothing left at α = 1e-14, so compare at moderate α.
+"""
+
+import itertools
+
+import numpy as np
+import pywt
+from scipy import integrate, optimize, special
+
+
+def covariance_matrix(Phi, alpha, noise_variance):
+    """C = σ²I + Φ diag(1/α) Φᵀ, the covariance of t with the weights integrated out."""
+    return noise_variance * np.eye(len(Phi)) + Phi @ np.diag(1.0 / np.asarray(alpha, float)) @ Phi.T
+
+
+def log_evidence(Phi, t, alpha, noise_variance):
+    """log N(t | 0, C)."""
+    C = covariance_matrix(Phi, alpha, noise_variance)
+    return -0.5 * (len(t) * np.log(2.0 * np.pi) + np.linalg.slogdet(C)[1] + t @ np.linalg.solve(C, t))
+
+
+def big_S_Q(Phi, t, alpha, noise_variance):
+    """S_m = φ_mᵀ C⁻¹ φ_m and Q_m = φ_mᵀ C⁻¹ t with the whole C, for every column."""
+    inverse = np.linalg.inv(covariance_matrix(Phi, alpha, noise_variance))
+    return np.array([phi @ inverse @ phi for phi in Phi.T]), Phi.T @ inverse @ t
+
+
+def small_s_q(Phi, t, alpha, noise_variance):
+    """s_m and q_m: as S_m and Q_m, with column m really left out of C."""
+    s, q = np.empty(Phi.shape[1]), np.empty(Phi.shape[1])
+    for m, phi in enumerate(Phi.T):
+        C = covariance_matrix(np.delete(Phi, m, axis=1), np.delete(alpha, m), noise_variance)
+        s[m], q[m] = phi @ np.linalg.solve(C, phi), phi @ np.linalg.solve(C, t)
+    return s, q
+
+
+def weights_posterior(Phi, t, alpha, noise_variance):
+    """Mean and covariance of the weights of the columns with finite α, in their order."""
+    active = np.isfinite(alpha)
+    Phi = Phi[:, active]
+    Sigma = np.linalg.inv(Phi.T @ Phi / noise_variance + np.diag(np.asarray(alpha, float)[active]))
+    return Sigma @ Phi.T @ t / noise_variance, Sigma
+
+
+def leave_one_out(Phi, t, alpha, noise_variance):
+    """Mean and variance of each t_n given the others, by really leaving it out."""
+    mean, variance = np.empty(len(t)), np.empty(len(t))
+    for n, phi in enumerate(Phi[:, np.isfinite(alpha)]):
+        mu, Sigma = weights_posterior(np.delete(Phi, n, axis=0), np.delete(t, n), alpha, noise_variance)
+        mean[n], variance[n] = phi @ mu, noise_variance + phi @ Sigma @ phi
+    return mean, variance
+
+
+def component_log_contribution(alpha, s, q2):
+    """ℓ(α) = ½[log α - log(α + s) + q²/(α + s)]: what one column adds to the log evidence; 0 at α = inf."""
+    alpha = np.asarray(alpha, float)
+    return 0.5 * (q2 / (alpha + s) - np.log1p(s / alpha))
+
+
+def log_prior_unnormalised(kind, alpha, noise_variance, norm2, measure="alpha", *, c=None, a=None, b=None, zeta=None):
+    """Log of the table in DESIGN.md, as a density per dα, without its normaliser and without bounds."""
+    log_alpha = np.log(alpha)
+    if kind == "gamma":
+        return (a - 1.0) * log_alpha - b * alpha
+    if kind == "power":
+        return zeta * log_alpha
+    value = {"alpha": 0.0, "log": -1.0}[measure] * log_alpha
+    if kind == "smoothness":
+        return value - c / (1.0 + noise_variance * alpha / norm2)
+    assert kind == "flat", kind
+    return value
+
+
+def log_prior_normaliser(kind, noise_variance, norm2, low, high, measure="alpha", **params):
+    """log ∫ over [low, high], by quadrature in v = log α on pieces of at most unit length."""
+
+    def log_integrand(v):
+        return log_prior_unnormalised(kind, np.exp(v), noise_variance, norm2, measure, **params) + v
+
+    shift = np.max(log_integrand(np.linspace(np.log(low), np.log(high), 20001)))
+    breaks = np.linspace(np.log(low), np.log(high), 2 + int(np.log(high / low)))
+    pieces = [
+        integrate.quad(lambda v: np.exp(log_integrand(v) - shift), left, right, epsabs=1e-15, epsrel=1e-12)[0]
+        for left, right in itertools.pairwise(breaks)
+    ]
+    return shift + np.log(np.sum(pieces))
+
+
+def log_prior(kind, alpha, noise_variance, norm2, low, high, measure="alpha", coordinate="alpha", **params):
+    """Log density of α on [low, high], normalised there; -inf outside.
+
+    Kinds and parameters: "flat"; "smoothness" (c; κ = 1/(1 + σ²α/norm2)); "gamma" (a, b); "power" (zeta).
+    `measure="log"` multiplies flat and smoothness by 1/α (the others ignore it). `coordinate="alpha"` gives
+    the density per dα, "log" per d log α. `noise_variance` and `norm2` may be arrays that broadcast with α.
+    """
+    alpha = np.asarray(alpha, float)
+    sigma2, norm2 = np.broadcast_arrays(np.asarray(noise_variance, float), np.asarray(norm2, float))
+    log_z = [
+        log_prior_normaliser(kind, v, n2, low, high, measure, **params)
+        for v, n2 in zip(sigma2.flat, norm2.flat, strict=True)
+    ]
+    value = log_prior_unnormalised(kind, alpha, sigma2, norm2, measure, **params)
+    value = value - np.reshape(log_z, sigma2.shape) + {"alpha": 0.0, "log": 1.0}[coordinate] * np.log(alpha)
+    return np.where((alpha >= low) & (alpha <= high), value, -np.inf)
+
+
+def log_inverse_gamma(x, g, h):
+    """Log density of σ² ~ InverseGamma(g, h), per dσ²: h^g / Γ(g) x^(-g-1) e^(-h/x)."""
+    return g * np.log(h) - special.gammaln(g) - (g + 1.0) * np.log(x) - h / x
+
+
+def brute_force_maximiser(log_objective, low, high, num=20001):
+    """(α̂, value) of the largest value of `log_objective(alpha)` on [low, high].
+
+    A dense grid in log α, a bounded search between the neighbours of its best point, and the two ends: α̂ is
+    `high` itself when nothing inside beats it (the component is out).
+    """
+    grid = np.linspace(np.log(low), np.log(high), num)
+    best = int(np.argmax([log_objective(np.exp(v)) for v in grid]))
+    inside = optimize.minimize_scalar(
+        lambda v: -log_objective(np.exp(v)),
+        bounds=(grid[max(best - 1, 0)], grid[min(best + 1, num - 1)]),
+        method="bounded",
+        options={"xatol": 1e-12},
+    )
+    candidates = [float(high), float(low), float(np.exp(inside.x))]
+    values = [float(log_objective(candidate)) for candidate in candidates]
+    winner = int(np.argmax(values))
+    return candidates[winner], values[winner]
+
+
+def finite_difference(function, x, step=1e-3):
+    """Derivative of a scalar or array function of a vector; the last axis is that of x.
+
+    Central differences of fourth order, so errors near step⁴ and 1e-16/step. The step is absolute and the
+    same for every coordinate: differentiate in log α, where it suits every scale.
+    """
+    x = np.asarray(x, float)
+    columns = []
+    for direction in step * np.eye(len(x)):
+        near = np.asarray(function(x + direction)) - np.asarray(function(x - direction))
+        far = np.asarray(function(x + 2.0 * direction)) - np.asarray(function(x - 2.0 * direction))
+        columns.append((8.0 * near - far) / (12.0 * step))
+    return np.stack(columns, axis=-1)
+
+
+def finite_difference_hessian(function, x, step=5e-3):
+    """Matrix of second derivatives: the finite difference of the finite difference."""
+    hessian = finite_difference(lambda y: finite_difference(function, y, step), x, step)
+    return 0.5 * (hessian + hessian.T)
+
+
+def wavelet_matrix(name, n, level):
+    """Orthonormal (n, n) matrix whose columns are inverse periodised transforms of unit vectors.
+
+    Columns run as PyWavelets' coefficients do: approximation, then details from the coarsest to the finest.
+    """
+    ends = [n >> depth for depth in range(level, -1, -1)]
+    columns = [pywt.waverec(np.split(unit, ends[:-1]), name, mode="periodization") for unit in np.eye(n)]
+    return np.stack(columns, axis=1)
