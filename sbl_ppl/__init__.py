@@ -1,6 +1,7 @@
 """Sparse Bayesian learning for NumPyro: fit the type-II MAP in milliseconds, then see what it hid."""
 
 from . import datasets
+from .denoise import Denoised, denoise
 from .dictionary import (
     Bias,
     Columns,
@@ -23,6 +24,7 @@ __all__ = [
     "Columns",
     "ConvergenceWarning",
     "Custom",
+    "Denoised",
     "Dictionary",
     "Flat",
     "Gamma",
@@ -38,5 +40,6 @@ __all__ = [
     "ThinPlateSpline",
     "Wavelet",
     "datasets",
+    "denoise",
     "fit_map",
 ]

@@ -436,8 +436,9 @@ class Wavelet(Dictionary):
     name : str
         Any orthogonal family of PyWavelets: ``"haar"``, ``"db4"``, ``"sym8"``, ``"coif3"``...
     level : int, optional
-        Depth of the decomposition, at most the number of times N can be halved. Default: as deep as possible, so
-        that a length 2^k leaves one scaling coefficient, as in SE07.
+        Depth of the decomposition, at most the number of times N can be halved. Default: as deep as the filter is
+        shorter than the signal (`pywt.dwt_max_level`). SE07 goes on until one scaling coefficient is left,
+        ``level=log2(N)``.
     """
 
     def __init__(self, name: str = "sym8", level: int | None = None):
@@ -479,7 +480,8 @@ class Wavelet(Dictionary):
                 f"level={self.level} exceeds {halvings} for length {n} with {self._name!r}: lower it or pad to a "
                 f"multiple of {2**self.level}"
             )
-        return WaveletDesign(points[:, 0], self.wavelet, self.level or halvings)
+        fitting = pywt.dwt_max_level(n, self.wavelet.dec_len)
+        return WaveletDesign(points[:, 0], self.wavelet, self.level or min(max(fitting, 1), halvings))
 
 
 class WaveletDesign(Design):

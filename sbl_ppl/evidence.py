@@ -11,7 +11,7 @@ Phi' phi_i are computed once for a column that becomes active, O(N M) or one fas
 
 Nearly dependent columns (splines on raw inputs) make A + beta K singular to working precision long before the problem
 itself is. Such a model is `delicate`: it is factorised by QR of the stacked columns, whose condition is only the square
-root of that, O(N S^2), and refactorised after every move instead of updated.
+root of that, O(N S^2), and its moves refactorise instead of updating.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class ActiveModel:
         if k == 0:
             square = float(self.t @ self.t)
             evidence = 0.5 * (self.n * np.log(beta / (2 * np.pi)) - beta * square)
-            return Factored(np.empty((0, 0)), np.empty((0, 0)), np.empty(0), square, evidence, False)
+            return Factored(np.empty((0, 0)), np.empty((0, 0)), np.empty(0), square, float(evidence), False)
         H = beta * self._kernel[:k, :k]
         H.flat[:: k + 1] += alpha
         diagonal = H.diagonal().copy()
@@ -147,10 +147,10 @@ class ActiveModel:
             mu = beta * (Sigma @ self.z[self.index])
         # beta |r|^2 + mu' A mu is stationary in mu: rounding of mu enters squared, unlike in beta t'r (ERRATA 12)
         residual = self.t - mu @ self._columns[:k]
-        residual2 = residual @ residual
+        residual2 = float(residual @ residual)
         log_ratio = np.log(factor.diagonal() ** 2 / alpha).sum()
         evidence = 0.5 * (self.n * np.log(beta / (2 * np.pi)) - log_ratio - beta * residual2 - mu @ (alpha * mu))
-        return Factored(factor, Sigma, mu, residual2, evidence, delicate)
+        return Factored(factor, Sigma, mu, residual2, float(evidence), delicate)
 
     def _factorise_by_qr(self, alpha: Array, beta: float) -> tuple[Array, Array, Array]:
         """Factor, Sigma and mu from the triangle of [sqrt(beta) Phi_S, sqrt(beta) t; sqrt(A), 0]."""
@@ -196,7 +196,7 @@ class ActiveModel:
 
     def add(self, i: int, alpha: float) -> None:
         """Column i joins with precision alpha (TF03 A.2)."""
-        if self.delicate or alpha + self.S[i] < _DELICATE * (alpha + self.beta):
+        if self._needs_care(alpha + self.S[i], alpha):
             self.include(np.array([i]), np.array([alpha]))
             self.refactor()
             return
@@ -224,6 +224,10 @@ class ActiveModel:
         """Several columns join at once; everything waits for `condense` and `refresh`."""
         self._load(indices, gram=False)
         self.index, self.alpha = np.append(self.index, indices), np.append(self.alpha, alpha)
+
+    def _needs_care(self, pivot: float, alpha: float) -> bool:
+        """Whether a move must refactorise, because its column nearly depends on others or some active ones do."""
+        return self.delicate or pivot < _DELICATE * (alpha + self.beta)
 
     def _load(self, indices: Array, gram: bool = True) -> None:
         """Put columns, their Gram rows and their products with the active columns behind the active ones."""
@@ -257,7 +261,7 @@ class ActiveModel:
 
     def reestimate(self, j: int, alpha: float) -> None:
         """Active column j (its place in `index`) gets a new precision (TF03 A.3)."""
-        if self.delicate:
+        if self._needs_care(1.0 / self.Sigma[j, j], self.alpha[j]):
             self.alpha = np.concatenate([self.alpha[:j], [alpha], self.alpha[j + 1 :]])
             self.refactor()
             return
@@ -277,7 +281,7 @@ class ActiveModel:
 
     def delete(self, j: int) -> None:
         """Active column j (its place in `index`) leaves (TF03 A.4)."""
-        if self.delicate:
+        if self._needs_care(1.0 / self.Sigma[j, j], self.alpha[j]):
             self.forget(np.array([j]))
             self.refactor()
             return

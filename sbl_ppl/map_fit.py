@@ -14,87 +14,28 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-import time
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.linalg.blas import dsyrk
-from scipy.linalg.lapack import dpotrf, dpotrs, dpstrf, dtrtrs
 from scipy.special import gammaln
 
 from . import dictionary as dictionaries
 from . import priors
+from .closed_form import is_orthonormal, solve_orthonormal
 from .dictionary import Design, Dictionary
-from .evidence import ActiveModel, SingularModelError
-from .priors import BoundPrior, Prior, Smoothness
+from .fixed_point import iterate_fixed_point
+from .priors import Prior, Smoothness
+from .problem import Noise, Problem, Progress, Solution
+from .search import Search, Start
 
 Array = np.ndarray
-
-_GAIN = 1e-7  # nats: a move that gains less is rounding
-_FLOOR = 1e-12  # noise variance relative to the spread of t at which it counts as collapsed
-_DEPENDENT = 1e-10  # S_m / beta below which a column lies in the span of the active ones to working precision
 
 
 class ConvergenceWarning(UserWarning):
     """The search stopped before it converged, or converged to an overfit; `fit.reason` says why."""
-
-
-@dataclass(frozen=True)
-class Noise:
-    """What is known of the noise, in units of the search: a fixed variance, or an inverse-gamma prior."""
-
-    fixed: float | None
-    shape: float
-    rate: float
-
-    def log_prior(self, beta: float) -> float:
-        """Log density per d sigma^2 without its normaliser."""
-        return 0.0 if self.fixed else (self.shape + 1.0) * np.log(beta) - self.rate * beta
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A standardised problem: unit-norm columns, t of unit spread, and the way back to the user's units."""
-
-    design: Design
-    norms: Array
-    t: Array
-    z: Array
-    offset: float
-    scale: float
-    prior: BoundPrior
-    noise: Noise
-
-    def columns(self, indices: Array) -> Array:
-        """Unit-norm columns as rows, shape (k, N)."""
-        return self.design.columns(indices).T / self.norms[indices, None]
-
-    def gram_rows(self, rows: Array) -> Array:
-        """Products of vectors with all unit-norm columns."""
-        return self.design.gram_rows(rows) / self.norms
-
-    def model(self, beta: float) -> ActiveModel:
-        return ActiveModel(self.t, self.z, self.columns, self.gram_rows, beta)
-
-
-@dataclass(frozen=True)
-class _Solution:
-    """What a method returns, in units of the search. `Sigma` is a vector if it is diagonal."""
-
-    index: Array
-    alpha: Array
-    mu: Array
-    Sigma: Array
-    beta: float
-    log_evidence: float
-    converged: bool
-    reason: str
-    history: list[float]
-    n_steps: int
 
 
 @dataclass(frozen=True, repr=False)
@@ -316,15 +257,15 @@ def fit_map(
         raise ValueError(f"t has length {len(t)} and the dictionary has {design.n_rows} rows: make them equal")
     problem = _standardise(design, t, prior, noise_variance, noise_prior, center, space)
     problem.prior.require_mode()
-    bar = _Progress(progress)
+    bar = Progress(progress)
     with bar:
         if method != "fast":
-            solution = _fixed_point(problem, method, start, max_steps or 20_000, bar)
-        elif closed_form if closed_form is not None else _is_orthonormal(problem):
-            solution = _orthonormal(problem)
+            solution = iterate_fixed_point(problem, method, max_steps or 20_000, bar)
+        elif closed_form if closed_form is not None else is_orthonormal(problem):
+            solution = solve_orthonormal(problem)
         else:
-            search = _Search(problem, selection, exchange, seed, max_steps, bar)
-            solution = search.run(start)
+            search = Search(problem, selection, exchange, seed, max_steps, bar)
+            solution = search.run(None if start is None else _in_search_units(problem, start))
     if not solution.converged:
         warnings.warn(f"fit_map: {solution.reason}", ConvergenceWarning, stacklevel=2)
     settings = {
@@ -428,7 +369,7 @@ def _standardise(
 
 def _to_user_units(
     problem: Problem,
-    solution: _Solution,
+    solution: Solution,
     x: Any,
     t: Array,
     dictionary: Dictionary,
@@ -469,7 +410,7 @@ def _to_user_units(
     )
 
 
-def _log_prior(problem: Problem, solution: _Solution) -> float:
+def _log_prior(problem: Problem, solution: Solution) -> float:
     """Normalised log prior of all precisions and of the noise, in the user's units (ERRATA 13: M normalisers)."""
     prior, beta, m = problem.prior, solution.beta, problem.design.n_columns
     total = -np.broadcast_to(prior.log_normaliser(beta), (m,)).sum()
@@ -483,463 +424,7 @@ def _log_prior(problem: Problem, solution: _Solution) -> float:
     return float(total)
 
 
-def _is_orthonormal(problem: Problem) -> bool:
-    """Whether the unit-norm columns are orthonormal; probed with random vectors, O(N M), where not known."""
-    design = problem.design
-    if design.orthonormal:
-        return True
-    if design.n_columns > design.n_rows or not isinstance(problem.prior.rho, float):
-        return False
-    probe = np.random.default_rng(0).standard_normal((2, design.n_columns))
-    for v in probe:
-        back = design.project(design.combine(v / problem.norms)) / problem.norms
-        if np.abs(back - v).max() > 1e-10 * np.abs(v).max():
-            return False
-    return True
-
-
-class _Progress:
-    """A tqdm bar on a terminal, shown only once the work has lasted two seconds; imports tqdm only then."""
-
-    def __init__(self, wanted: bool):
-        self._wanted, self._begin = wanted, time.perf_counter()
-        self._bar: Any = None
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-    def update(self, kept: int, objective: float) -> None:
-        if not self._wanted or time.perf_counter() - self._begin < 2.0:
-            return
-        if self._bar is None:
-            from tqdm import tqdm
-
-            self._bar = tqdm(desc="fit_map", unit=" steps", disable=None, leave=False)
-        self._bar.set_postfix_str(f"{kept} kept, objective {objective:.6g}", refresh=False)
-        self._bar.update()
-
-
-def _orthonormal(problem: Problem) -> _Solution:
-    """The closed form: given sigma^2 the columns are independent, s = beta and q = beta z; search over sigma^2 alone.
-
-    For the smoothness prior alpha = beta / (beta z^2 - 1 - 2c) if beta z^2 > 1 + 2c, else infinity (SE07 eq. 46-49,
-    which factor here).
-    """
-    z2, prior, noise = problem.z**2, problem.prior, problem.noise
-    n, total = len(problem.t), float(problem.t @ problem.t)
-    beta = 1.0 / noise.fixed if noise.fixed else _profile_maximum(z2, total, n, prior, noise)
-    alpha, gain = prior.maximise(np.full(len(z2), beta), beta**2 * z2, beta)
-    index = np.flatnonzero(np.isfinite(alpha))
-    alpha, z = alpha[index], problem.z[index]
-    variance = 1.0 / (alpha + beta)
-    mu = beta * variance * z
-    residual2 = max(total - z2[index].sum(), 0.0) + ((z - mu) ** 2).sum()
-    evidence = n * np.log(beta / (2 * np.pi)) - np.log1p(beta / alpha).sum() - beta * residual2 - alpha @ mu**2
-    objective = 0.5 * (n * np.log(beta / (2 * np.pi)) - beta * total) + gain.sum() + noise.log_prior(beta)
-    converged, reason = True, "closed form of an orthonormal dictionary"
-    if not noise.fixed and _overfits(float((beta * variance).sum()), n):
-        converged, reason = False, _overfit_reason(len(index), beta)
-    return _Solution(index, alpha, mu, variance, beta, 0.5 * evidence, converged, reason, [objective], 1)
-
-
-def _profile_maximum(z2: Array, total: float, n: int, prior: BoundPrior, noise: Noise) -> float:
-    """The noise precision that maximises the profile of an orthonormal dictionary.
-
-    The profile can have several maxima (SE07's RIC rows sit on a lower one), so it is scanned on a grid, with z^2
-    grouped into bins where there are many; then the zero of its slope is bracketed on the data themselves.
-    """
-    grid = np.linspace(np.log(_FLOOR), np.log(4.0), 193)  # log noise variance
-    values, weights = _group(z2) if prior.uniform and len(z2) > 2048 else (z2, np.ones(len(z2)))
-    beta = np.exp(-grid)
-    heights = 0.5 * n * np.log(beta) - 0.5 * beta * total
-    heights += (noise.shape + 1.0) * np.log(beta) - noise.rate * beta
-    if prior.smooth and prior.uniform:
-        v = np.maximum(np.multiply.outer(beta, values) - 2.0 * prior.c, 1.0)
-        heights += 0.5 * (v - 1.0 - np.log(v)) @ weights
-    else:
-        heights += [prior.gains(np.full(len(values), b), b**2 * values, b) @ weights for b in beta]
-
-    def slope(log_variance: float) -> float:
-        """Derivative of the profile in log sigma^2; alpha stands still, because it is at its best (T01 eq. 45)."""
-        b = np.exp(-log_variance)
-        live = np.flatnonzero(b * z2 > threshold)
-        chosen, z2_live = prior.at(live), z2[live]
-        alpha = chosen.maximise(np.full(len(live), b), b**2 * z2_live, b)[0]
-        kept = np.isfinite(alpha)
-        chosen, alpha, z2_live = chosen.at(np.flatnonzero(kept)), alpha[kept], z2_live[kept]
-        gamma = b / (alpha + b)
-        residual2 = total - z2_live @ (gamma * (2.0 - gamma))
-        likelihood = 0.5 * (n - b * residual2 - gamma.sum())
-        return -float(likelihood + chosen.derivatives(alpha, b)[2].sum() + noise.shape + 1.0 - noise.rate * b)
-
-    threshold = 1.0 + 2.0 * prior.c if prior.smooth and prior.uniform else -1.0
-    best = int(heights.argmax())
-    low, high = max(best - 1, 0), min(best + 1, len(grid) - 1)
-    while low > 0 and slope(grid[low]) < 0:  # the bins may have misplaced the maximum by a cell
-        low -= 1
-    while high < len(grid) - 1 and slope(grid[high]) > 0:
-        high += 1
-    return float(np.exp(-_falling_zero(slope, grid[low], grid[high])))
-
-
-def _group(z2: Array) -> tuple[Array, Array]:
-    """z^2 in bins of equal width in the logarithm: the mean of each bin, and its count."""
-    logs = np.log(np.maximum(z2, _FLOOR))
-    low, width = logs.min(), max(np.ptp(logs), 1e-9) / 511.0
-    places = ((logs - low) / width).astype(np.intp)
-    counts = np.bincount(places)
-    sums = np.bincount(places, weights=z2)
-    used = counts > 0
-    return sums[used] / counts[used], counts[used].astype(float)
-
-
-def _falling_zero(function: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function falls through zero: regula falsi with the Illinois rule, and bisection when it is slow."""
-    f_low, f_high = function(low), function(high)
-    if f_low <= 0 or f_high >= 0:  # the maximum is at an end
-        return low if f_low <= 0 else high
-    for k in range(100):
-        if high - low < 1e-13:
-            break
-        middle = (low * f_high - high * f_low) / (f_high - f_low) if k % 4 != 3 else 0.5 * (low + high)
-        f_middle = function(middle)
-        if f_middle == 0 or abs(f_middle) < 1e-12 * max(abs(f_low), abs(f_high)):
-            return middle
-        if f_middle > 0:
-            low, f_low, f_high = middle, f_middle, 0.5 * f_high
-        else:
-            high, f_high, f_low = middle, f_middle, 0.5 * f_low
-    return 0.5 * (low + high)
-
-
-def _overfits(degrees_of_freedom: float, n: int) -> bool:
-    """Whether the kept columns explain nearly every direction of the data, so that little is left for the noise."""
-    return n >= 10 and degrees_of_freedom > 0.9 * n
-
-
-def _overfit_reason(kept: int, beta: float) -> str:
-    return (
-        f"overfitting: {kept} columns stayed, nearly as many as the data can hold, and the noise variance collapsed to "
-        f"{1 / beta:.1g} of the spread of t; use a Smoothness prior, give noise_variance, or take a smaller dictionary"
-    )
-
-
-class _Search:
-    """The fast search: add, delete, re-estimate and exchange single columns, re-estimate all of them jointly.
-
-    The objective never falls. A dictionary of low rank (a smooth kernel) is first thinned out from the full model in a
-    sketch of its column space; any other starts empty. Then columns enter by the rule of `selection`; from time to time
-    (`_climb`) the active precisions and the noise make joint Newton steps, which need S-sized algebra only, and delete
-    what has become useless. The search ends when no addition, deletion, re-estimation or exchange gains.
-    """
-
-    def __init__(
-        self, problem: Problem, selection: str, exchange: bool | None, seed: int, max_steps: int | None, bar: _Progress
-    ):
-        self.problem, self.prior, self.noise = problem, problem.prior, problem.noise
-        self.selection = selection
-        self.exchange = selection == "greedy" if exchange is None else exchange
-        self.rng = np.random.default_rng(seed)
-        self.max_steps = max_steps or 10_000 + 20 * problem.design.n_columns
-        self.bar = bar
-        self.history: list[float] = []
-        self.last = -1  # where cyclic selection stopped
-        self.pending = 0  # columns added since the last joint step
-        # The noise is held at its start until the first additions are done, lest it swallow the signal.
-        self.noise_free = False
-        self.model = problem.model(1.0 / problem.noise.fixed if problem.noise.fixed else 10.0)  # SE07: 0.1 var(t)
-
-    def run(self, start: MapFit | None) -> _Solution:
-        if start is not None:
-            self._begin(*_in_search_units(self.problem, start))
-        elif self.selection == "greedy" and (thinned := _thin_full_model(self.problem)) is not None:
-            self._begin(*thinned)
-        while True:
-            if reason := self._hurdle():
-                return self._finish(False, reason)
-            if self._advance():
-                continue
-            if not self.noise_free and not self.noise.fixed:
-                self.noise_free = True
-                self._climb(100)
-            elif not (self._climb(100) or self._reestimate() or self._leave_saddle() or self._swap()):
-                return self._finish(True, "no addition, deletion, re-estimation or exchange gains")
-
-    def _begin(self, index: Array, alpha: Array, beta: float) -> None:
-        """Start from given columns."""
-        self.noise_free = not self.noise.fixed
-        self.model.beta = beta
-        self.model.include(index, alpha)
-        self.model.condense()
-        self._climb(100, tolerance=1e-2)
-
-    def _hurdle(self) -> str:
-        """Why the search must stop before it has converged; empty if it need not."""
-        model = self.model
-        if not self.noise.fixed and model.size > 0.9 * model.n:
-            gamma = 1.0 - model.alpha * model.Sigma.diagonal()
-            if _overfits(float(gamma.sum()), model.n) or model.beta > 1.0 / _FLOOR:
-                return _overfit_reason(model.size, model.beta)
-        if len(self.history) >= self.max_steps:
-            return f"not converged after max_steps={self.max_steps}: raise it, or go on from this fit with start="
-        return ""
-
-    def _finish(self, converged: bool, reason: str) -> _Solution:
-        self.model.condense()
-        return _solution(self.model, self.noise, converged, reason, self.history)
-
-    def _value(self, alpha: Array, beta: float, log_evidence: float) -> float:
-        """The objective for given precisions of the active columns."""
-        value = log_evidence + self.noise.log_prior(beta)
-        if self.prior.c or not self.prior.smooth:
-            prior = self.prior.at(self.model.index)
-            value += (prior.log_prior(alpha, beta) - prior.log_pruned()).sum()
-        return float(value)
-
-    def _objective(self) -> float:
-        return self._value(self.model.alpha, self.model.beta, self.model.log_evidence)
-
-    def _record(self, objective: float | None = None) -> None:
-        self.history.append(self._objective() if objective is None else objective)
-        self.bar.update(self.model.size, self.history[-1])
-
-    def _advance(self) -> bool:
-        """One move of one column, chosen by the selection rule; False if none gains."""
-        return self._greedy_move() if self.selection == "greedy" else self._ordered_move()
-
-    def _addition_gains(self, S: Array, Q: Array) -> Array:
-        """What each column outside the model would gain with its best alpha."""
-        model = self.model
-        gains = self.prior.gains(S, Q * Q, model.beta)
-        gains[model.index] = 0.0
-        gains[_DEPENDENT * model.beta > S] = 0.0
-        return gains
-
-    def _add(self, i: int) -> bool:
-        """Add column i with its best alpha; False if a closer look shows that this gains nothing."""
-        model, one = self.model, np.array([i])
-        if model.S[i] < 1e-4 * model.beta:
-            model.scrutinise(i)
-        alpha, gain = self.prior.at(one).maximise(model.S[one], model.Q[one] ** 2, model.beta)
-        if gain[0] <= _GAIN or model.S[i] < _DEPENDENT * model.beta:
-            return False
-        model.add(i, float(alpha[0]))
-        self._record()
-        return True
-
-    def _greedy_move(self) -> bool:
-        """Add the column that gains most; a joint Newton step whenever the model has grown by a fifth."""
-        while True:
-            gains = self._addition_gains(self.model.S, self.model.Q)
-            i = int(gains.argmax())
-            if gains[i] <= _GAIN:
-                return False
-            if self._add(i):
-                break
-        self.pending += 1
-        if self.pending > self.model.size // 5:
-            self._climb(1)
-        return True
-
-    def _changes(self) -> tuple[Array, Array]:
-        """Best alpha of each active column given the others, and what moving there gains."""
-        model = self.model
-        prior = self.prior.at(model.index)
-        s, q2 = model.statistics()
-        best, value = prior.maximise(s, q2, model.beta)
-        return best, value - prior.contribution(model.alpha, s, q2, model.beta)
-
-    def _change(self, j: int, alpha: float) -> None:
-        """Re-estimate active column j, or delete it if its best alpha is infinite."""
-        if np.isfinite(alpha):
-            self.model.reestimate(j, alpha)
-        else:
-            self.model.delete(j)
-        self._record()
-
-    def _ordered_move(self) -> bool:
-        """One addition, deletion or re-estimation, at random or in order among those that gain."""
-        model = self.model
-        gains = self._addition_gains(model.S, model.Q)
-        best, change = self._changes()
-        gains[model.index] = change
-        useful = np.flatnonzero(gains > _GAIN)
-        if np.isin(useful, model.index[np.isfinite(best)]).all():
-            return False  # nothing but re-estimations is left, and joint steps make them all
-        if self.selection == "random":
-            i = int(self.rng.choice(useful))
-        else:
-            i = int(useful[np.searchsorted(useful, self.last + 1) % len(useful)])
-            self.last = i
-        place = np.flatnonzero(model.index == i)
-        if len(place):
-            self._change(int(place[0]), float(best[place[0]]))
-        else:
-            self._add(i)
-        if len(self.history) % 10 == 0:  # R = 10 in SE07 Algorithm 1
-            self.noise_free = not self.noise.fixed
-            self._climb(1, columns=False)
-        return True
-
-    def _climb(self, iterations: int, columns: bool = True, tolerance: float = 1e-6) -> bool:
-        """Joint Newton ascent in (log alpha, log beta) over the active columns; True if the objective rose.
-
-        Deletes columns whose best alpha has become infinite, before each step. Without `columns` only the noise moves.
-        """
-        self.model.condense()
-        before = self._objective()
-        for _ in range(iterations):
-            if columns:
-                self._delete_useless()
-            step = self._newton_step(columns)
-            if step is None or self._line_search(step) < tolerance:
-                break
-        self.model.refresh()
-        self.pending = 0
-        return self._objective() > before + _GAIN
-
-    def _delete_useless(self) -> None:
-        """Delete active columns whose best alpha is infinite: all at once if that gains too, else one by one."""
-        model, together, stale = self.model, True, False
-        while model.size:
-            prior = self.prior.at(model.index)
-            s, q2 = model.statistics()
-            if prior.smooth and not prior.c:
-                useless = np.flatnonzero(q2 <= s)
-            else:
-                useless = np.flatnonzero(np.isinf(prior.maximise(s, q2, model.beta)[0]))
-            if not len(useless):
-                break
-            if together and len(useless) > 1:
-                together = self._delete_together(useless)
-            else:
-                stale = True
-                worth = prior.at(useless).contribution(model.alpha[useless], s[useless], q2[useless], model.beta)
-                model.drop(int(useless[worth.argmin()]))
-                self._record()
-        if stale:
-            model.condense()
-
-    def _delete_together(self, places: Array) -> bool:
-        """Delete several columns if that does not lower the objective; else leave the model as it is."""
-        model = self.model
-        before, index, alpha = self._objective(), model.index[places], model.alpha[places]
-        model.forget(places)
-        model.condense()
-        if self._objective() >= before:
-            self._record()
-            return True
-        model.include(index, alpha)
-        model.condense()
-        return False
-
-    def _gradient(self) -> tuple[Array, Array]:
-        """Gradient and Hessian of the objective in (log alpha, log beta)."""
-        model, noise, k = self.model, self.noise, self.model.size
-        gradient, hessian = model.derivatives()
-        gradient[k] += noise.shape + 1.0 - noise.rate * model.beta
-        hessian[k, k] -= noise.rate * model.beta
-        if self.prior.c or not self.prior.smooth:
-            first, second, in_noise = self.prior.at(model.index).derivatives(model.alpha, model.beta)
-            gradient[:k] += first
-            hessian.flat[: k * (k + 2) : k + 2] += second
-            if self.prior.c:
-                gradient[k] += in_noise.sum()
-                hessian[:k, k] -= second
-                hessian[k, :k] -= second
-                hessian[k, k] += second.sum()
-        return gradient, hessian
-
-    def _newton_step(self, columns: bool) -> Array | None:
-        """The ascent direction in (log alpha, log beta), zero where a coordinate is held; None if all are."""
-        gradient, hessian = self._gradient()
-        first, last = 0 if columns else len(gradient) - 1, len(gradient) - (not self.noise_free)
-        if first == last:
-            return None
-        step = np.zeros(len(gradient))
-        step[first:last] = _ascent(gradient[first:last], hessian[first:last, first:last])
-        return step
-
-    def _line_search(self, step: Array) -> float:
-        """Take the step or a fraction of it that does not lower the objective; returns the largest change made."""
-        model = self.model
-        prior, before = self.prior.at(model.index), self._objective()
-        length = np.abs(step).max()
-        if length > 3.0:
-            step = step * (3.0 / length)
-        for _ in range(12):
-            alpha = np.minimum(np.maximum(model.alpha * np.exp(step[:-1]), prior.low), prior.high)
-            beta = model.beta * np.exp(step[-1])
-            try:
-                factored = model.factorise(alpha, beta)
-                value = self._value(alpha, beta, factored.log_evidence)
-            except SingularModelError:
-                value = -np.inf
-            if value >= before:
-                model.take(alpha, beta, factored)
-                self._record(value)
-                return float(np.abs(step).max())
-            step = 0.25 * step
-        return 0.0
-
-    def _reestimate(self) -> bool:
-        """Move one column to its best alpha if joint steps overlooked it (a precision can have two maxima)."""
-        best, change = self._changes()
-        if not len(change) or change.max() <= 10 * _GAIN:
-            return False
-        self._change(int(change.argmax()), float(best[change.argmax()]))
-        return True
-
-    def _leave_saddle(self) -> bool:
-        """Step along a direction of positive curvature: a point that no single move improves may be a saddle (FT02)."""
-        model = self.model
-        if not 1 < model.size <= 400:
-            return False
-        _, hessian = self._gradient()
-        size = len(hessian) - (not self.noise_free)
-        if not dpotrf(-hessian[:size, :size], lower=1, clean=0)[1]:
-            return False  # negative definite: a maximum
-        values, vectors = np.linalg.eigh(hessian[:size, :size])
-        before = self._objective()
-        for sign in (1.0, -1.0):
-            step = np.zeros(len(hessian))
-            step[:size] = sign * vectors[:, -1]
-            if values[-1] > 1e-6 and self._line_search(step) > 0 and self._objective() > before + _GAIN:
-                model.refresh()
-                return True
-        return False
-
-    def _swap(self) -> bool:
-        """Delete one column and add another in one move, if that gains (TF03 section 6.2)."""
-        model = self.model
-        if not self.exchange or model.size == 0:
-            return False
-        s, q2 = model.statistics()
-        loss = self.prior.at(model.index).contribution(model.alpha, s, q2, model.beta)
-        shift = model.beta * (model.Sigma @ model.gram)  # how S and Q of all columns feel each deletion
-        variance = model.Sigma.diagonal()
-        best, pair = 10 * _GAIN, None
-        for j in range(model.size):
-            S, Q = model.S + shift[j] ** 2 / variance[j], model.Q + shift[j] * (model.mu[j] / variance[j])
-            gains = self._addition_gains(S, Q)
-            i = int(gains.argmax())
-            if gains[i] > _GAIN and gains[i] - loss[j] > best:
-                best, pair = gains[i] - loss[j], (j, i)
-        if pair is None:
-            return False
-        before, left, alpha = self._objective(), int(model.index[pair[0]]), float(model.alpha[pair[0]])
-        model.delete(pair[0])
-        if self._add(pair[1]) and self._objective() > before:
-            return True
-        model.add(left, alpha)  # the promised gain was rounding
-        return False
-
-
-def _in_search_units(problem: Problem, start: MapFit) -> tuple[Array, Array, float]:
+def _in_search_units(problem: Problem, start: MapFit) -> Start:
     """Columns, precisions and noise precision of another fit, as a start for this problem."""
     if start.n_columns != problem.design.n_columns:
         raise ValueError(
@@ -949,152 +434,6 @@ def _in_search_units(problem: Problem, start: MapFit) -> tuple[Array, Array, flo
     alpha = np.clip(start.alpha * (problem.scale / problem.norms[start.active]) ** 2, prior.low, prior.high)
     beta = 1.0 / problem.noise.fixed if problem.noise.fixed else problem.scale**2 / start.noise_variance
     return start.active, alpha, beta
-
-
-def _thin_full_model(problem: Problem) -> tuple[Array, Array, float] | None:
-    """A start for a dictionary of low rank: MacKay's updates from the full model, in a sketch of its column space.
-
-    Columns of a smooth kernel span, at the accuracy that matters beside the noise, a space of R << N dimensions. In
-    coordinates B = U' Phi of that space one update of all precisions costs O(M R^2), and the maxima it leads to are
-    better than those of a search from the empty model. Returns None if the rank is not low or the prior not smooth.
-    """
-    prior, noise = problem.prior, problem.noise
-    n, m = len(problem.t), problem.design.n_columns
-    sketch = _sketch(problem) if prior.smooth and min(n, m) >= 20 else None
-    if sketch is None:
-        return None
-    B, u, outside = sketch
-    rank = len(u)
-    index, alpha = np.arange(m), np.full(m, m / n)
-    beta = 1.0 / noise.fixed if noise.fixed else 10.0
-    for _ in range(30):
-        chosen = prior.at(index)
-        X = B / np.sqrt(alpha)
-        C = dsyrk(1.0, X, lower=1)
-        C.flat[:: rank + 1] += 1.0 / beta
-        factor, failure = dpotrf(C, lower=1, clean=0, overwrite_a=1)
-        if failure:
-            return None
-        X, y = dtrtrs(factor, X, lower=1, overwrite_b=1)[0], dtrtrs(factor, u, lower=1)[0]
-        gamma = np.einsum("ij,ij->j", X, X)  # S / alpha
-        mu2 = (y @ X) ** 2 / alpha  # (Q / alpha)^2
-        idle = np.flatnonzero(gamma < 0.01)
-        left = 1.0 - gamma[idle]
-        gains = chosen.at(idle).gains(alpha[idle] * gamma[idle] / left, alpha[idle] ** 2 * mu2[idle] / left**2, beta)
-        gone = idle[gains <= 0.0]
-        pull = 2.0 * chosen.derivatives(alpha, beta)[0] if prior.c else 0.0
-        alpha = np.clip((gamma + pull) / np.maximum(mu2, 1e-300), chosen.low, chosen.high)
-        if not noise.fixed:
-            v = dtrtrs(factor, y, lower=1, trans=1)[0]
-            residual2 = v @ v / beta**2 + outside
-            beta = (n - gamma.sum() + 2.0 * (noise.shape + 1.0)) / (residual2 + 2.0 * noise.rate)
-        if len(gone):
-            stay = np.delete(np.arange(len(index)), gone)
-            index, alpha, B = index[stay], alpha[stay], np.take(B.T, stay, axis=0).T
-        if len(index) < 0.6 * rank:  # from here on algebra of the size of the model is cheaper
-            break
-    return index, alpha, float(beta)
-
-
-def _sketch(problem: Problem) -> tuple[Array, Array, float] | None:
-    """Coordinates of all columns and of t in the span of a few columns, and the part of |t|^2 outside; None if not few.
-
-    The columns are chosen by a pivoted Cholesky factorisation among at most 300, spread over the order of |z|, which
-    does not depend on the order or the sign of the columns.
-    """
-    n, m = len(problem.t), problem.design.n_columns
-    order = np.argsort(-np.abs(problem.z), kind="stable")
-    rows = problem.columns(order[np.linspace(0, m - 1, min(m, 300)).astype(np.intp)])
-    factor, pivots, rank, _ = dpstrf(dsyrk(1.0, rows.T, trans=1, lower=1), tol=1e-4, lower=1, overwrite_a=1)
-    if rank == 0 or rank > 0.6 * min(len(rows), n):
-        return None
-    pivots, factor = rows[pivots[:rank] - 1], factor[:rank, :rank]
-    B = dtrtrs(factor, problem.gram_rows(pivots), lower=1)[0]
-    if 1.0 - np.einsum("ij,ij->", B, B) / m > 0.01:  # the chosen columns do not stand for the others
-        return None
-    u = dtrtrs(factor, pivots @ problem.t, lower=1)[0]
-    return B, u, max(float(problem.t @ problem.t - u @ u), 0.0)
-
-
-def _ascent(gradient: Array, hessian: Array) -> Array:
-    """Newton's direction where the Hessian is negative definite; else with its eigenvalues shifted until it is."""
-    factor, failure = dpotrf(-hessian, lower=1, clean=0)
-    if not failure:
-        return dpotrs(factor, gradient, lower=1)[0]
-    shift = 1e-3  # the curvature in log alpha is of order 1/2 at most
-    while failure:
-        shifted = -hessian
-        shifted.flat[:: len(gradient) + 1] += shift
-        factor, failure = dpotrf(shifted, lower=1, clean=0, overwrite_a=1)
-        shift *= 4.0
-    return dpotrs(factor, gradient, lower=1)[0]
-
-
-def _fixed_point(problem: Problem, method: str, start: MapFit | None, max_steps: int, bar: _Progress) -> _Solution:
-    """T01's iterations from the full model: MacKay's updates, eq. (44), (46), or EM, eq. (43), (50).
-
-    A column leaves when its alpha passes `high`, or, with a prior that allows exact zeros, when its weight is hardly
-    determined (gamma < 0.05) and its best alpha is infinite: the fixed points approach infinity only in the limit.
-    """
-    prior, noise = problem.prior, problem.noise
-    model = problem.model(1.0 / noise.fixed if noise.fixed else 10.0)
-    everything = np.flatnonzero(np.abs(problem.z) > 0)
-    model.include(everything, np.full(len(everything), problem.design.n_columns / model.n))
-    model.condense()
-    history: list[float] = []
-    for _ in range(max_steps):
-        chosen = prior.at(model.index)
-        gamma = 1.0 - model.alpha * model.Sigma.diagonal()
-        twice = 2.0 * chosen.e
-        if method == "mackay":
-            alpha = (gamma + twice) / (model.mu**2 + 2.0 * chosen.b + 1e-300)
-            left = model.n - gamma.sum()
-            variance = (model.residual2 + 2.0 * noise.rate) / (left + 2.0 * (noise.shape + 1.0))
-        else:
-            alpha = (1.0 + twice) / (model.mu**2 + model.Sigma.diagonal() + 2.0 * chosen.b)
-            variance = (model.residual2 + gamma.sum() / model.beta + 2.0 * noise.rate) / (
-                model.n + 2.0 * (noise.shape + 1.0)
-            )
-        alpha = np.clip(alpha, chosen.low, chosen.high)
-        beta = model.beta if noise.fixed else 1.0 / max(variance, _FLOOR)
-        change = max(np.abs(np.log(alpha / model.alpha)).max(initial=0.0), abs(np.log(beta / model.beta)))
-        gone = alpha >= chosen.high
-        if prior.smooth and len(alpha):
-            gone |= (gamma < 0.05) & np.isinf(chosen.maximise(*model.statistics(), model.beta)[0])
-        model.alpha, model.beta = alpha, beta
-        for j in np.flatnonzero(gone)[::-1]:
-            model.drop(int(j))
-        model.condense()
-        value = model.log_evidence + noise.log_prior(model.beta)
-        value += (prior.at(model.index).log_prior(model.alpha, model.beta) - prior.at(model.index).log_pruned()).sum()
-        history.append(float(value))
-        bar.update(model.size, history[-1])
-        if not gone.any() and change < 1e-6:
-            converged, reason = True, f"the {method} updates stand still"
-            break
-    else:
-        converged, reason = (
-            False,
-            f"not converged after max_steps={max_steps} {method} updates: raise it or use method='fast'",
-        )
-    return _solution(model, noise, converged, reason, history)
-
-
-def _solution(model: ActiveModel, noise: Noise, converged: bool, reason: str, history: list[float]) -> _Solution:
-    if not noise.fixed and _overfits(float((1.0 - model.alpha * model.Sigma.diagonal()).sum()), model.n):
-        converged, reason = False, _overfit_reason(model.size, model.beta)
-    return _Solution(
-        index=model.index,
-        alpha=model.alpha,
-        mu=model.mu,
-        Sigma=model.Sigma,
-        beta=model.beta,
-        log_evidence=float(model.log_evidence),
-        converged=converged,
-        reason=reason,
-        history=history,
-        n_steps=len(history),
-    )
 
 
 _FORMAT = 1

@@ -1,0 +1,130 @@
+"""A standardised problem, and what a method returns for it.
+
+The methods work on columns of unit norm and t of unit spread, so that no tolerance depends on units.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .dictionary import Design
+from .evidence import ActiveModel
+from .priors import BoundPrior
+
+Array = np.ndarray
+
+FLOOR = 1e-12  # noise variance relative to the spread of t at which it counts as collapsed
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What is known of the noise, in units of the search: a fixed variance, or an inverse-gamma prior."""
+
+    fixed: float | None
+    shape: float
+    rate: float
+
+    def log_prior(self, beta: float) -> float:
+        """Log density per d sigma^2 without its normaliser."""
+        return 0.0 if self.fixed else (self.shape + 1.0) * np.log(beta) - self.rate * beta
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A standardised problem: unit-norm columns, t of unit spread, and the way back to the user's units."""
+
+    design: Design
+    norms: Array
+    t: Array
+    z: Array
+    offset: float
+    scale: float
+    prior: BoundPrior
+    noise: Noise
+
+    def columns(self, indices: Array) -> Array:
+        """Unit-norm columns as rows, shape (k, N)."""
+        return self.design.columns(indices).T / self.norms[indices, None]
+
+    def gram_rows(self, rows: Array) -> Array:
+        """Products of vectors with all unit-norm columns."""
+        return self.design.gram_rows(rows) / self.norms
+
+    def model(self, beta: float) -> ActiveModel:
+        return ActiveModel(self.t, self.z, self.columns, self.gram_rows, beta)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What a method returns, in units of the search. `Sigma` is a vector if it is diagonal."""
+
+    index: Array
+    alpha: Array
+    mu: Array
+    Sigma: Array
+    beta: float
+    log_evidence: float
+    converged: bool
+    reason: str
+    history: list[float]
+    n_steps: int
+
+
+class Progress:
+    """A tqdm bar on a terminal, shown only once the work has lasted two seconds; imports tqdm only then."""
+
+    def __init__(self, wanted: bool):
+        self._wanted, self._begin = wanted, time.perf_counter()
+        self._bar: Any = None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def update(self, kept: int, objective: float) -> None:
+        if not self._wanted or time.perf_counter() - self._begin < 2.0:
+            return
+        if self._bar is None:
+            from tqdm import tqdm
+
+            self._bar = tqdm(desc="fit_map", unit=" steps", disable=None, leave=False)
+        self._bar.set_postfix_str(f"{kept} kept, objective {objective:.6g}", refresh=False)
+        self._bar.update()
+
+
+def overfits(degrees_of_freedom: float, n: int) -> bool:
+    """Whether the kept columns explain nearly every direction of the data, so that little is left for the noise."""
+    return n >= 10 and degrees_of_freedom > 0.9 * n
+
+
+def overfit_reason(kept: int, beta: float) -> str:
+    """What a fit says that overfits."""
+    return (
+        f"overfitting: {kept} columns stayed, nearly as many as the data can hold, and the noise variance collapsed to "
+        f"{1 / beta:.1g} of the spread of t; use a Smoothness prior, give noise_variance, or take a smaller dictionary"
+    )
+
+
+def solution_of(model: ActiveModel, noise: Noise, converged: bool, reason: str, history: list[float]) -> Solution:
+    """The state of a model as a solution; an overfit is never a converged one."""
+    if not noise.fixed and overfits(float((1.0 - model.alpha * model.Sigma.diagonal()).sum()), model.n):
+        converged, reason = False, overfit_reason(model.size, model.beta)
+    return Solution(
+        index=model.index,
+        alpha=model.alpha,
+        mu=model.mu,
+        Sigma=model.Sigma,
+        beta=model.beta,
+        log_evidence=float(model.log_evidence),
+        converged=converged,
+        reason=reason,
+        history=history,
+        n_steps=len(history),
+    )
