@@ -33,68 +33,85 @@ def solve_orthonormal(problem: Problem) -> Solution:
     For the smoothness prior alpha = beta / (beta z^2 - 1 - 2c) if beta z^2 > 1 + 2c, else infinity (SE07 eq. 46-49,
     which factor here).
     """
-    z2, prior, noise = problem.z**2, problem.prior, problem.noise
-    n, total = len(problem.t), float(problem.t @ problem.t)
-    beta = 1.0 / noise.fixed if noise.fixed else _profile_maximum(z2, total, n, prior, noise)
-    alpha, gain = prior.maximise(np.full(len(z2), beta), beta**2 * z2, beta)
-    index = np.flatnonzero(np.isfinite(alpha))
-    alpha, z = alpha[index], problem.z[index]
+    z, prior, noise, n = problem.z, problem.prior, problem.noise, len(problem.t)
+    z2 = z * z
+    outside = float(problem.t @ problem.t - z2.sum())  # of |t|^2, in directions that no column has
+    outside = outside if outside > 1e-12 * n else 0.0
+    beta = 1.0 / noise.fixed if noise.fixed else _profile_maximum(z2, outside, n, prior, noise)
+    index = _may_stay(z2, beta, prior)
+    alpha, gain = prior.at(index).maximise(np.full(len(index), beta), beta**2 * z2[index], beta)
+    kept = np.isfinite(alpha)
+    index, alpha = index[kept], alpha[kept]
+    z, pruned2 = z[index], float(np.delete(z2, index).sum())
     variance = 1.0 / (alpha + beta)
     mu = beta * variance * z
-    residual2 = max(total - z2[index].sum(), 0.0) + ((z - mu) ** 2).sum()
+    residual2 = outside + pruned2 + ((z - mu) ** 2).sum()
     evidence = n * np.log(beta / (2 * np.pi)) - np.log1p(beta / alpha).sum() - beta * residual2 - alpha @ mu**2
-    objective = 0.5 * (n * np.log(beta / (2 * np.pi)) - beta * total) + gain.sum() + noise.log_prior(beta)
+    empty = n * np.log(beta / (2 * np.pi)) - beta * (outside + pruned2 + z @ z)
+    objective = 0.5 * empty + gain.sum() + noise.log_prior(beta)
     converged, reason = True, "closed form of an orthonormal dictionary"
     if not noise.fixed and overfits(float((beta * variance).sum()), n):
         converged, reason = False, overfit_reason(len(index), beta)
     return Solution(index, alpha, mu, variance, beta, 0.5 * evidence, converged, reason, [objective], 1)
 
 
-def _profile_maximum(z2: Array, total: float, n: int, prior: BoundPrior, noise: Noise) -> float:
+def _profile_maximum(z2: Array, outside: float, n: int, prior: BoundPrior, noise: Noise) -> float:
     """The noise precision that maximises the profile of an orthonormal dictionary.
 
-    The profile can have several maxima (SE07's RIC rows sit on a lower one), so it is scanned on a grid, with z^2
-    grouped into bins where there are many; then the zero of its slope is bracketed on the data themselves.
+    The profile can have several maxima, so it is scanned on a grid, with z^2 grouped into bins where there are many;
+    then the zero of its slope is bracketed on the data themselves.
     """
     grid = np.linspace(np.log(FLOOR), np.log(4.0), 193)  # log noise variance
+    simple = prior.smooth and prior.uniform
     values, weights = _group(z2) if prior.uniform and len(z2) > 2048 else (z2, np.ones(len(z2)))
     beta = np.exp(-grid)
-    heights = 0.5 * n * np.log(beta) - 0.5 * beta * total
-    heights += (noise.shape + 1.0) * np.log(beta) - noise.rate * beta
-    if prior.smooth and prior.uniform:
-        v = np.maximum(np.multiply.outer(beta, values) - 2.0 * prior.c, 1.0)
-        heights += 0.5 * (v - 1.0 - np.log(v)) @ weights
+    heights = (0.5 * n + noise.shape + 1.0) * np.log(beta) - (0.5 * outside + noise.rate) * beta
+    if simple:
+        # A kept component's share of beta |t|^2 / 2 cancels against its gain: neither is formed.
+        u = np.multiply.outer(beta, values)
+        kept = u > 1.0 + 2.0 * prior.c
+        price = 1.0 + 2.0 * prior.c + np.log(np.where(kept, u - 2.0 * prior.c, 1.0))
+        heights -= 0.5 * np.where(kept, price, u) @ weights
     else:
-        heights += [prior.gains(np.full(len(values), b), b**2 * values, b) @ weights for b in beta]
+        heights += [(prior.gains(np.full(len(values), b), b**2 * values, b) - 0.5 * b * values) @ weights for b in beta]
 
     def slope(log_variance: float) -> float:
         """Derivative of the profile in log sigma^2; alpha stands still, because it is at its best (T01 eq. 45)."""
         b = np.exp(-log_variance)
-        live = np.flatnonzero(b * z2 > threshold)
-        chosen, z2_live = prior.at(live), z2[live]
-        alpha = chosen.maximise(np.full(len(live), b), b**2 * z2_live, b)[0]
-        kept = np.isfinite(alpha)
-        chosen, alpha, z2_live = chosen.at(np.flatnonzero(kept)), alpha[kept], z2_live[kept]
-        gamma = b / (alpha + b)
-        residual2 = total - z2_live @ (gamma * (2.0 - gamma))
+        alpha = chosen.maximise(np.full(len(live), b), b**2 * live, b)[0]
+        kept = np.flatnonzero(np.isfinite(alpha))
+        alpha, gamma = alpha[kept], b / (alpha + b)
+        residual2 = rest + live @ (1.0 - gamma) ** 2
         likelihood = 0.5 * (n - b * residual2 - gamma.sum())
-        return -float(likelihood + chosen.derivatives(alpha, b)[2].sum() + noise.shape + 1.0 - noise.rate * b)
+        in_noise = chosen.at(kept).derivatives(alpha, b)[2].sum()
+        return -float(likelihood + in_noise + noise.shape + 1.0 - noise.rate * b)
 
-    threshold = 1.0 + 2.0 * prior.c if prior.smooth and prior.uniform else -1.0
-    best = int(heights.argmax())
-    low, high = max(best - 1, 0), min(best + 1, len(grid) - 1)
-    while low > 0 and slope(grid[low]) < 0:  # the bins may have misplaced the maximum by a cell
-        low -= 1
-    while high < len(grid) - 1 and slope(grid[high]) > 0:
-        high += 1
-    return float(np.exp(-_falling_zero(slope, grid[low], grid[high])))
+    low = high = int(heights.argmax())
+    while True:
+        low, high = max(low - 1, 0), min(high + 1, len(grid) - 1)
+        index = _may_stay(z2, np.exp(-grid[low]), prior)  # of the others only the sum of squares counts
+        live, chosen = z2[index], prior.at(index)
+        rest = outside + float(z2.sum() - live.sum()) if len(index) < len(z2) else outside
+        rises, falls = slope(grid[low]) > 0 or low == 0, slope(grid[high]) < 0 or high == len(grid) - 1
+        if rises and falls:  # else the bins have misplaced the maximum by a cell
+            return float(np.exp(-_falling_zero(slope, grid[low], grid[high])))
+
+
+def _may_stay(z2: Array, beta: float, prior: BoundPrior) -> Array:
+    """Indices of the components that are not surely pruned at this noise precision or any lower one."""
+    if not (prior.smooth and prior.uniform):
+        return np.arange(len(z2))
+    return np.flatnonzero(z2 > (1.0 + 2.0 * prior.c) * (1.0 - 1e-12) / beta)
 
 
 def _group(z2: Array) -> tuple[Array, Array]:
     """z^2 in bins of equal width in the logarithm: the mean of each bin, and its count."""
-    logs = np.log(np.maximum(z2, FLOOR))
-    low, width = logs.min(), max(np.ptp(logs), 1e-9) / 511.0
-    places = ((logs - low) / width).astype(np.intp)
+    logs = np.maximum(z2, FLOOR)  # in place from here: fresh pages cost more than the arithmetic
+    np.log(logs, out=logs)
+    low = logs.min()
+    logs -= low
+    logs *= 511.0 / max(logs.max(), 1e-9)
+    places = logs.astype(np.intp)
     counts = np.bincount(places)
     sums = np.bincount(places, weights=z2)
     used = counts > 0
@@ -102,19 +119,22 @@ def _group(z2: Array) -> tuple[Array, Array]:
 
 
 def _falling_zero(function: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function falls through zero: regula falsi with the Illinois rule, and bisection when it is slow."""
+    """Where a function falls through zero: regula falsi with the Illinois rule."""
     f_low, f_high = function(low), function(high)
     if f_low <= 0 or f_high >= 0:  # the maximum is at an end
         return low if f_low <= 0 else high
-    for k in range(100):
-        if high - low < 1e-13:
-            break
-        middle = (low * f_high - high * f_low) / (f_high - f_low) if k % 4 != 3 else 0.5 * (low + high)
+    smallest, side = 1e-13 * max(f_low, -f_high), 0
+    for _ in range(100):
+        middle = (low * f_high - high * f_low) / (f_high - f_low)
         f_middle = function(middle)
-        if f_middle == 0 or abs(f_middle) < 1e-12 * max(abs(f_low), abs(f_high)):
+        if abs(f_middle) <= smallest or high - low < 1e-12:
             return middle
         if f_middle > 0:
-            low, f_low, f_high = middle, f_middle, 0.5 * f_high
+            low, f_low = middle, f_middle
+            f_high *= 0.5 if side > 0 else 1.0  # an end that stands still twice would slow the method down
+            side = 1
         else:
-            high, f_high, f_low = middle, f_middle, 0.5 * f_low
+            high, f_high = middle, f_middle
+            f_low *= 0.5 if side < 0 else 1.0
+            side = -1
     return 0.5 * (low + high)

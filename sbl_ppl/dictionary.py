@@ -286,7 +286,7 @@ class _Formula(Dictionary):
 
     def bind(self, x: Any) -> Design:
         points = as_inputs(x)
-        rows = np.ascontiguousarray(self._matrix(points).T)
+        rows = np.array(self._matrix(points).T, order="C")  # a copy: the caller's x may change later
 
         def evaluate(x_new: Any, indices: Array) -> Array:
             new = as_inputs(x_new, "x_new")
@@ -368,7 +368,7 @@ class Custom(_Formula):
     def _matrix(self, points: Array) -> Array:
         values = np.asarray(self.function(points[:, 0] if points.shape[1] == 1 else points), dtype=np.float64)
         values = values[:, None] if values.ndim == 1 else values
-        if values.ndim != 2 or len(values) != len(points) or not np.isfinite(values).all():
+        if values.ndim != 2 or len(values) != len(points) or values.size == 0 or not np.isfinite(values).all():
             raise ValueError(
                 f"the function of Custom must return finite values of shape ({len(points)}, M), got {values.shape}"
                 f"{'' if np.isfinite(values).all() else ' with NaN or infinite values'}"
@@ -425,7 +425,7 @@ class Columns(Dictionary):
         def labels() -> list[str]:
             return _unique(self._given) if self._given else [f"column {k}" for k in range(n_columns)]
 
-        return MatrixDesign(np.ascontiguousarray(self.matrix.T), labels, evaluate)
+        return MatrixDesign(np.array(self.matrix.T, order="C"), labels, evaluate)
 
 
 class Wavelet(Dictionary):
@@ -496,12 +496,13 @@ class WaveletDesign(Design):
     def __init__(self, x: Array, wavelet: pywt.Wavelet, level: int):
         steps = np.diff(x)
         self._step = (x[-1] - x[0]) / (len(x) - 1)
-        if self._step <= 0 or np.abs(steps - self._step).max() > 1e-6 * self._step:
+        # a thousandth of a step: rounding of a grid in float32 passes, missing points and jitter do not
+        if self._step <= 0 or np.abs(steps - self._step).max() > 1e-3 * self._step:
             raise ValueError(
                 f"x must be increasing and equally spaced for a wavelet basis, got steps from {steps.min():.4g} to "
                 f"{steps.max():.4g}: sort it, resample it, or use a kernel"
             )
-        self._origin, self._wavelet, self._level = x[0], wavelet, level
+        self._x, self._wavelet, self._level = x.copy(), wavelet, level
         self.n_rows = self.n_columns = n = len(x)
         sizes = [n >> level, *[n >> j for j in range(level, 0, -1)]]
         self._offsets = np.concatenate([[0], np.cumsum(sizes)])
@@ -525,7 +526,7 @@ class WaveletDesign(Design):
         return smooth
 
     def norms(self) -> Array:
-        return np.ones(self.n_columns)
+        return np.broadcast_to(np.float64(1.0), (self.n_columns,))
 
     @cached_property
     def _prototypes(self) -> Array:
@@ -551,13 +552,13 @@ class WaveletDesign(Design):
         points = as_inputs(x_new, "x_new")
         if points.shape[1] != 1:
             raise ValueError(f"x_new has {points.shape[1]} dimensions and a wavelet basis has one")
-        place = (points[:, 0] - self._origin) / self._step
-        if place.min() < -0.5 - 1e-9 or place.max() > self.n_rows - 0.5 + 1e-9:
+        first, last, margin = self._x[0], self._x[-1], (0.5 + 1e-9) * self._step
+        if points.min() < first - margin or points.max() > last + margin:
             raise ValueError(
-                f"x_new reaches outside the grid of the wavelet basis, [{self._origin:.6g}, "
-                f"{self._origin + self._step * (self.n_rows - 1):.6g}]: stay inside it, or use a kernel to extrapolate"
+                f"x_new reaches outside the grid of the wavelet basis, [{first:.6g}, {last:.6g}]: stay inside it, or "
+                "use a kernel to extrapolate"
             )
-        place = np.clip(place, 0, self.n_rows - 1)
+        place = np.interp(points[:, 0], self._x, np.arange(self.n_rows))  # half a step beyond an end: the end itself
         nearest = np.rint(place)
         on_grid = np.abs(place - nearest) < 1e-6  # rounding of x must not smear a step
         place = np.where(on_grid | (self._wavelet.name in ("haar", "db1")), nearest, place)
@@ -674,11 +675,16 @@ class UnionDesign(Design):
 
 def _unique(labels: list[str]) -> list[str]:
     """The same labels, with #2, #3, ... behind repetitions: coordinates of an ArviZ dimension must differ."""
-    seen: dict[str, int] = {}
+    taken, last = set(labels), dict[str, int]()
     result = []
     for label in labels:
-        seen[label] = seen.get(label, 0) + 1
-        result.append(label if seen[label] == 1 else f"{label} #{seen[label]}")
+        name = label
+        while label in last and name in taken:  # more than once for "a", "a", "a #2": the second becomes "a #3"
+            last[label] += 1
+            name = f"{label} #{last[label]}"
+        last.setdefault(label, 1)
+        taken.add(name)
+        result.append(name)
     return result
 
 

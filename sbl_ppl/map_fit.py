@@ -115,6 +115,10 @@ class MapFit:
         """The dictionary bound to the training inputs."""
         return self._design
 
+    def curve(self, x_new: Any = None) -> Array:
+        """Posterior mean of the function, at new inputs or at the training inputs (None): `predict` without the sd."""
+        return self._design.curve(x_new, self.active, self.mean) + self.offset
+
     def predict(self, x_new: Any = None, noise: bool = True) -> tuple[Array, Array]:
         """Predictive mean and standard deviation at new inputs, or at the training inputs (None).
 
@@ -343,26 +347,32 @@ def _standardise(
     center: bool,
     space: str | None,
 ) -> Problem:
-    largest = np.abs(t).max()
-    offset = float(np.mean(t / largest) * largest) if center and largest > 0 else 0.0
+    largest = max(t.max(), -t.min())
+    offset = float(t.mean()) if center else 0.0
     centered = t - offset
-    height = np.abs(centered).max()
+    height = max(centered.max(), -centered.min())
     if height <= 1e-14 * largest:  # constant: what is left of it is the rounding of its mean
-        centered, height = np.zeros_like(t), 0.0
-    scale = float(height * np.sqrt(np.mean((centered / height) ** 2))) if height > 0 else float(largest or 1.0)
-    norms = design.norms()
-    norms = np.where(norms > 0, norms, 1.0)
-    t_unit = centered / scale
+        centered[:] = 0.0
+        scale = float(largest or 1.0)
+    else:
+        centered /= height  # squares of very large or small targets leave the float range
+        spread = np.sqrt(centered @ centered / len(t))
+        centered /= spread
+        scale = float(height * spread)
+    norms, z = design.norms(), design.project(centered)
+    if not design.orthonormal:
+        norms = np.where(norms > 0, norms, 1.0)
+        z /= norms
     g, h = (1e-4, 1e-4) if noise_prior is None else (noise_prior[0], noise_prior[1] / scale**2)
     fixed = None if noise_variance is None else noise_variance / scale**2
     return Problem(
         design=design,
         norms=norms,
-        t=t_unit,
-        z=design.project(t_unit) / norms,
+        t=centered,
+        z=z,
         offset=offset,
         scale=scale,
-        prior=prior.bind(len(t), norms**2, scale**2, space),
+        prior=prior.bind(len(t), 1.0 if design.orthonormal else norms**2, scale**2, space),
         noise=Noise(fixed, float(g), float(h)),
     )
 

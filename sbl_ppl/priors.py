@@ -23,7 +23,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.special import gammainc, gammaincc, gammaln
+from scipy.special import exp1, gammainc, gammaincc, gammaln, hyperu
 
 Array = np.ndarray
 
@@ -88,14 +88,14 @@ class Prior:
             raise ValueError(f"space={space!r} is unknown: choose 'alpha', 'log', or None for the prior's own")
         e, b, c = self._family(n)
         norm2 = np.asarray(norm2, dtype=np.float64)
-        unit = scale2 / norm2  # alpha in units of the search = alpha of the user x unit
+        # alpha in units of the search is the user's alpha times scale2 / norm2
         return BoundPrior(
             exponent=e,
-            b=b / unit if b > 0 else 0.0,
+            b=b * norm2 / scale2 if b > 0 else 0.0,
             c=c,
             rho=1.0 if getattr(self, "normalize", True) else 1.0 / norm2,
-            low=_LOW if self.low is None else self.low * unit,
-            high=_HIGH if self.high is None else self.high * unit,
+            low=_LOW if self.low is None else self.low * scale2 / norm2,
+            high=_HIGH if self.high is None else self.high * scale2 / norm2,
             space=space or self.coordinate,
         )
 
@@ -111,10 +111,12 @@ class Prior:
 
         Default bounds are 1e-10 and 1e10 times norm2; outside the bounds the result is -inf.
         """
+        if coordinate not in ("alpha", "log"):
+            raise ValueError(f"coordinate={coordinate!r} is unknown: choose 'alpha' or 'log'")
         alpha, norm2 = np.asarray(alpha, dtype=np.float64), np.asarray(norm2, dtype=np.float64)
         bound = self.bind(n, norm2, 1.0, coordinate)
         inner = alpha / norm2
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):  # alpha <= 0 or inf lies outside the bounds
             value = bound.log_prior(inner, 1.0 / noise_variance) - bound.log_normaliser(1.0 / noise_variance)
         value = np.where((inner >= bound.low) & (inner <= bound.high), value, -np.inf)
         return value - np.log(norm2) if coordinate == "alpha" else value
@@ -368,35 +370,48 @@ class BoundPrior:
         if self.c:
             return self._log_normaliser_smooth(beta, low, high, power)
         if np.ndim(self.b) or self.b:
-            if power <= 0:
-                raise ValueError("a Gamma prior with a = 0 and b > 0 is normalised only by sampling: use a > 0")
-            lower = gammainc(power, self.b * self.high) - gammainc(power, self.b * self.low)
-            upper = gammaincc(power, self.b * self.low) - gammaincc(power, self.b * self.high)
-            share = np.where(gammainc(power, self.b * self.low) > 0.5, upper, lower)  # the tail that does not cancel
-            return gammaln(power) - power * np.log(self.b) + np.log(share)
+            return self._log_normaliser_gamma(power) - power * np.log(self.b)
         if power == 0:
             return np.log(high - low)
         # log |high^power - low^power| / |power| without overflow
         ends = (high, low) if power > 0 else (low, high)
         return power * ends[0] + np.log(-np.expm1(-abs(power) * (high - low))) - np.log(abs(power))
 
+    def _log_normaliser_gamma(self, power: float) -> Any:
+        """log [Gamma(power, x) - Gamma(power, y)] from the tail that neither cancels nor leaves the float range."""
+        x, y = self.b * self.low, self.b * self.high
+        left, right = np.maximum(x, 100.0), np.maximum(y, 100.0)  # far out, Gamma(p, x) = e^-x U(1-p, 1-p, x)
+        far = hyperu(1 - power, 1 - power, left) - np.exp(left - right) * hyperu(1 - power, 1 - power, right)
+        with np.errstate(divide="ignore"):  # log 0 in the branch that is not taken
+            if power == 0:
+                near = np.log(exp1(x) - exp1(y))
+            else:
+                upper = gammaincc(power, x) - gammaincc(power, y)
+                lower = gammainc(power, y) - gammainc(power, x)
+                near = gammaln(power) + np.log(np.where(gammainc(power, x) > 0.5, upper, lower))
+            return np.where(x > 100.0, np.log(far) - x, near)
+
     def _log_normaliser_smooth(self, beta: float, low: Any, high: Any, power: float) -> Any:
-        # Composite Gauss-Legendre in log alpha: panels of at most two nats, where the integrand is nearly polynomial.
+        # Composite Gauss-Legendre in log alpha: panels of at most two nats, in which the exponent, of slope c/4 at
+        # most, changes by 20 at most; taken relative to the end, where the integrand is largest, against underflow.
         low, high, centre = np.broadcast_arrays(low, high, np.log(self.rho * beta))
-        panels = max(1, int(np.ceil(np.max(high - low) / 2.0)))
+        panels = max(1, int(np.ceil(np.max(high - low) * max(0.5, self.c / 80.0))))
         edges = np.linspace(0.0, 1.0, panels + 1)
         nodes = (edges[:-1, None] + (edges[1:, None] - edges[:-1, None]) * (_NODES + 1) / 2).ravel()
         width = (high - low)[..., None]
         log_alpha = low[..., None] + width * nodes
-        log_value = power * (log_alpha - high[..., None]) - self.c / (1.0 + np.exp(log_alpha - centre[..., None]))
+        kappa, kappa_end = 1.0 / (1.0 + np.exp(log_alpha - centre[..., None])), 1.0 / (1.0 + np.exp(high - centre))
+        log_value = power * (log_alpha - high[..., None]) - self.c * (kappa - kappa_end[..., None])
         total = (np.exp(log_value) * np.tile(_WEIGHTS, panels)).sum(-1) * width[..., 0] / (2 * panels)
-        return power * high + np.log(total)
+        return power * high - self.c * kappa_end + np.log(total)
 
     def gains(self, s: Array, q2: Array, beta: float) -> Array:
         """What the best alpha of each component gains over pruning it; 0 where pruning is best."""
         if self.smooth and not self.c:
             ratio = np.maximum(q2 / s, 1.0)
-            return 0.5 * (ratio - 1.0 - np.log(ratio))
+            excess = ratio - 1.0  # the best alpha is s / excess
+            if (s >= self.low * excess).all():
+                return np.where(s < self.high * excess, 0.5 * (excess - np.log(ratio)), 0.0)
         return self.maximise(s, q2, beta)[1]
 
     def maximise(self, s: Array, q2: Array, beta: float) -> tuple[Array, Array]:
@@ -462,9 +477,8 @@ class BoundPrior:
         high = np.broadcast_to(self.high, s.shape)
         candidates = np.vstack([np.clip(roots, self.low, high), np.broadcast_to(self.low, s.shape)])
         value = self._objective(candidates, s, q2, beta) - self.log_pruned()
-        value = np.where((candidates < high) & np.isfinite(value), value, -np.inf)
-        pick = value.argmax(axis=0), np.arange(len(s))
-        keep = value[pick] > 0
+        pick = np.where(np.isfinite(value), value, -np.inf).argmax(axis=0), np.arange(len(s))
+        keep = (value[pick] > 0) & (candidates[pick] < high)
         return np.where(keep, candidates[pick], np.inf), np.where(keep, value[pick], 0.0)
 
 
