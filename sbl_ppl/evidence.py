@@ -63,6 +63,8 @@ class ActiveModel:
         Active columns, their precisions, and the weights' posterior.
     S, Q : arrays of shape (M,)
     log_evidence : float
+    condensed : bool
+        Whether Sigma, mu and the evidence come from a factorisation, not from moves.
     moves : int
         Moves made since the last refactorisation.
     """
@@ -84,6 +86,7 @@ class ActiveModel:
         self._kept: dict[int, tuple[Array, Array]] = {}  # Gram rows and columns that were active once
         self._reserve(32)
         self.index, self.alpha = np.empty(0, dtype=np.intp), np.empty(0)
+        self.condensed = False
         self.refactor()
 
     @property
@@ -170,7 +173,7 @@ class ActiveModel:
 
     def take(self, alpha: Array, beta: float, factored: Factored) -> None:
         """Move to precisions whose factorisation is known; S and Q wait for `refresh`."""
-        self.alpha, self.beta = alpha, float(beta)
+        self.alpha, self.beta, self.condensed = alpha, float(beta), True
         self._factor, self.Sigma, self.mu, self.residual2, self.log_evidence, self.delicate = factored
 
     def statistics(self) -> tuple[Array, Array]:
@@ -218,12 +221,14 @@ class ActiveModel:
         self.S -= variance * e**2
         self.Q -= mean * e
         self.index, self.alpha = np.append(self.index, i), np.append(self.alpha, alpha)
+        self.condensed = False
         self.moves += 1
 
     def include(self, indices: Array, alpha: Array) -> None:
         """Several columns join at once; everything waits for `condense` and `refresh`."""
         self._load(indices, gram=False)
         self.index, self.alpha = np.append(self.index, indices), np.append(self.alpha, alpha)
+        self.condensed = False
 
     def _needs_care(self, pivot: float, alpha: float) -> bool:
         """Whether a move must refactorise, because its column nearly depends on others or some active ones do."""
@@ -263,6 +268,7 @@ class ActiveModel:
         """Active column j (its place in `index`) gets a new precision (TF03 A.3)."""
         if self._needs_care(1.0 / self.Sigma[j, j], self.alpha[j]):
             self.alpha = np.concatenate([self.alpha[:j], [alpha], self.alpha[j + 1 :]])
+            self.condensed = False
             self.refactor()
             return
         s, q2 = self._statistics_of(j)
@@ -275,8 +281,8 @@ class ActiveModel:
         self.mu = self.mu - shrink * mean * row
         self.S += shrink * e**2
         self.Q += shrink * mean * e
-        self.alpha = self.alpha.copy()
-        self.alpha[j] = alpha
+        self.alpha = np.concatenate([self.alpha[:j], [alpha], self.alpha[j + 1 :]])
+        self.condensed = False
         self.moves += 1
 
     def delete(self, j: int) -> None:
@@ -313,6 +319,7 @@ class ActiveModel:
         self._has_gram[first:k] = self._has_gram[moved]
         self._kernel[:k, :k] = self._kernel[stay][:, stay]
         self.index, self.alpha = self.index[stay], self.alpha[stay]
+        self.condensed = False
         return stay
 
     def _statistics_of(self, j: int) -> tuple[float, float]:

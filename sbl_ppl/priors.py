@@ -476,10 +476,11 @@ class BoundPrior:
         roots = _positive_roots(coefficients) * s
         high = np.broadcast_to(self.high, s.shape)
         candidates = np.vstack([np.clip(roots, self.low, high), np.broadcast_to(self.low, s.shape)])
-        value = self._objective(candidates, s, q2, beta) - self.log_pruned()
+        value = self._objective(candidates, s, q2, beta)
         pick = np.where(np.isfinite(value), value, -np.inf).argmax(axis=0), np.arange(len(s))
-        keep = (value[pick] > 0) & (candidates[pick] < high)
-        return np.where(keep, candidates[pick], np.inf), np.where(keep, value[pick], 0.0)
+        best, gain = candidates[pick], value[pick] - self.log_pruned()
+        keep = (gain > 0) & (best < high)
+        return np.where(keep, best, np.inf), np.where(keep, gain, 0.0)
 
 
 def component(alpha: Array, s: Array, q2: Array) -> Array:

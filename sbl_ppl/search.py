@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg.blas import dsyrk
-from scipy.linalg.lapack import dpotrf, dpotrs, dpstrf, dtrtrs
+from scipy.linalg.blas import dsyrk, ssyrk
+from scipy.linalg.lapack import dpotrf, dpotrs, dpstrf, dtrtrs, spotrf, strtrs
 
 from .evidence import SingularModelError
 from .problem import FLOOR, Problem, Progress, Solution, overfit_reason, overfits, solution_of
@@ -99,12 +99,12 @@ class Search:
         """One move of one column, chosen by the selection rule; False if none gains."""
         return self._greedy_move() if self.selection == "greedy" else self._ordered_move()
 
-    def _addition_gains(self, S: Array, Q: Array) -> Array:
+    def _addition_gains(self) -> Array:
         """What each column outside the model would gain with its best alpha."""
         model = self.model
-        gains = self.prior.gains(S, Q * Q, model.beta)
+        gains = self.prior.gains(model.S, model.Q**2, model.beta)
         gains[model.index] = 0.0
-        gains[_DEPENDENT * model.beta > S] = 0.0
+        gains[_DEPENDENT * model.beta > model.S] = 0.0
         return gains
 
     def _add(self, i: int) -> bool:
@@ -122,7 +122,7 @@ class Search:
     def _greedy_move(self) -> bool:
         """Add the column that gains most; a joint Newton step whenever the model has grown by a fifth."""
         while True:
-            gains = self._addition_gains(self.model.S, self.model.Q)
+            gains = self._addition_gains()
             i = int(gains.argmax())
             if gains[i] <= _GAIN:
                 return False
@@ -152,7 +152,7 @@ class Search:
     def _ordered_move(self) -> bool:
         """One addition, deletion or re-estimation, at random or in order among those that gain."""
         model = self.model
-        gains = self._addition_gains(model.S, model.Q)
+        gains = self._addition_gains()
         best, change = self._changes()
         gains[model.index] = change
         useful = np.flatnonzero(gains > _GAIN)
@@ -181,13 +181,14 @@ class Search:
 
         Deletes columns whose best alpha has become infinite, before each step. Without `columns` only the noise moves.
         """
-        self.model.condense()
+        if not self.model.condensed:
+            self.model.condense()
         before = self._objective()
         for _ in range(iterations):
             if columns:
                 self._delete_useless()
-            step = self._newton_step(columns)
-            if step is None or self._line_search(step) < tolerance:
+            step, convex = self._newton_step(columns)
+            if step is None or self._line_search(step, stretch=not convex) < tolerance:
                 break
         self.model.refresh()
         self.pending = 0
@@ -245,37 +246,49 @@ class Search:
                 hessian[k, k] += second.sum()
         return gradient, hessian
 
-    def _newton_step(self, columns: bool) -> Array | None:
-        """The ascent direction in (log alpha, log beta), zero where a coordinate is held; None if all are."""
+    def _newton_step(self, columns: bool) -> tuple[Array | None, bool]:
+        """The ascent direction in (log alpha, log beta), zero where a coordinate is held; None if all are.
+
+        The flag says whether the Hessian is negative definite, so that the length of the step means something.
+        """
         gradient, hessian = self._gradient()
         first, last = 0 if columns else len(gradient) - 1, len(gradient) - (not self.noise_free)
         if first == last:
-            return None
+            return None, True
         step = np.zeros(len(gradient))
-        step[first:last] = _ascent(gradient[first:last], hessian[first:last, first:last])
-        return step
+        step[first:last], convex = _ascent(gradient[first:last], hessian[first:last, first:last])
+        return step, convex
 
-    def _line_search(self, step: Array) -> float:
-        """Take the step or a fraction of it that does not lower the objective; returns the largest change made."""
+    def _line_search(self, step: Array, stretch: bool = False) -> float:
+        """Take the step or a fraction of it that does not lower the objective; returns the largest change made.
+
+        With `stretch` a small step that gains is tripled as long as that gains more.
+        """
         model = self.model
-        prior, before = self.prior.at(model.index), self._objective()
-        length = np.abs(step).max()
-        if length > 3.0:
-            step = step * (3.0 / length)
+        start, low, high = (model.alpha, model.beta), *(getattr(self.prior.at(model.index), k) for k in ("low", "high"))
+        best, taken = self._objective(), 0.0
+        step = step * min(1.0, 3.0 / max(np.abs(step).max(), 1e-300))
         for _ in range(12):
-            alpha = np.minimum(np.maximum(model.alpha * np.exp(step[:-1]), prior.low), prior.high)
-            beta = model.beta * np.exp(step[-1])
+            alpha = np.minimum(np.maximum(start[0] * np.exp(step[:-1]), low), high)
+            beta = start[1] * np.exp(step[-1])
             try:
                 factored = model.factorise(alpha, beta)
                 value = self._value(alpha, beta, factored.log_evidence)
             except SingularModelError:
                 value = -np.inf
-            if value >= before:
+            if value >= best:
                 model.take(alpha, beta, factored)
-                self._record(value)
-                return float(np.abs(step).max())
-            step = 0.25 * step
-        return 0.0
+                best, taken = value, float(np.abs(step).max())
+                if not stretch or taken > 0.3:
+                    break
+                step = 3.0 * step
+            elif taken:
+                break
+            else:
+                step = 0.25 * step
+        if taken:
+            self._record(best)
+        return taken
 
     def _reestimate(self) -> bool:
         """Move one column to its best alpha if joint steps overlooked it (a precision can have two maxima)."""
@@ -314,12 +327,19 @@ class Search:
         shift = model.beta * (model.Sigma @ model.gram)  # how S and Q of all columns feel each deletion
         variance = model.Sigma.diagonal()
         best, pair = 10 * _GAIN, None
-        for j in range(model.size):
-            S, Q = model.S + shift[j] ** 2 / variance[j], model.Q + shift[j] * (model.mu[j] / variance[j])
-            gains = self._addition_gains(S, Q)
-            i = int(gains.argmax())
-            if gains[i] > _GAIN and gains[i] - loss[j] > best:
-                best, pair = gains[i] - loss[j], (j, i)
+        rows = max(1, 100_000 // model.m)  # of deletions that are tried at once
+        for first in range(0, model.size, rows):
+            j = slice(first, first + rows)
+            S = model.S + shift[j] ** 2 / variance[j, None]
+            Q = model.Q + shift[j] * (model.mu[j] / variance[j])[:, None]
+            prior = self.prior.at(np.tile(np.arange(model.m), len(S)))
+            gains = prior.gains(S.ravel(), Q.ravel() ** 2, model.beta).reshape(S.shape)
+            gains[:, model.index] = 0.0
+            gains[_DEPENDENT * model.beta > S] = 0.0
+            net = np.where(gains > _GAIN, gains - loss[j, None], -np.inf)
+            place = np.unravel_index(net.argmax(), net.shape)
+            if net[place] > best:
+                best, pair = net[place], (first + int(place[0]), int(place[1]))
         if pair is None:
             return False
         before, left, alpha = self._objective(), int(model.index[pair[0]]), float(model.alpha[pair[0]])
@@ -335,7 +355,8 @@ def thin_full_model(problem: Problem) -> Start | None:
 
     Columns of a smooth kernel span, at the accuracy that matters beside the noise, a space of R << N dimensions. In
     coordinates B = U' Phi of that space one update of all precisions costs O(M R^2), and the maxima it leads to are
-    better than those of a search from the empty model. Returns None if the rank is not low or the prior not smooth.
+    better than those of a search from the empty model. Single precision is enough for a start. Returns None if the rank
+    is not low or the prior not smooth.
     """
     prior, noise = problem.prior, problem.noise
     n, m = len(problem.t), problem.design.n_columns
@@ -348,23 +369,23 @@ def thin_full_model(problem: Problem) -> Start | None:
     beta = 1.0 / noise.fixed if noise.fixed else 10.0
     for _ in range(30):
         chosen = prior.at(index)
-        X = B / np.sqrt(alpha)
-        C = dsyrk(1.0, X, lower=1)
+        X = B * (1.0 / np.sqrt(alpha)).astype(np.float32)
+        C = ssyrk(1.0, X, lower=1)
         C.flat[:: rank + 1] += 1.0 / beta
-        factor, failure = dpotrf(C, lower=1, clean=0, overwrite_a=1)
+        factor, failure = spotrf(C, lower=1, clean=0, overwrite_a=1)
         if failure:
             return None
-        X, y = dtrtrs(factor, X, lower=1, overwrite_b=1)[0], dtrtrs(factor, u, lower=1)[0]
-        gamma = np.einsum("ij,ij->j", X, X)  # S / alpha
-        mu2 = (y @ X) ** 2 / alpha  # (Q / alpha)^2
-        idle = np.flatnonzero(gamma < 0.01)
+        X, y = strtrs(factor, X, lower=1, overwrite_b=1)[0], strtrs(factor, u, lower=1)[0]
+        gamma = np.einsum("ij,ij->j", X, X).astype(float)  # S / alpha
+        mu2 = (y @ X).astype(float) ** 2 / alpha  # (Q / alpha)^2
+        idle = np.flatnonzero(gamma < 0.03)
         left = 1.0 - gamma[idle]
         gains = chosen.at(idle).gains(alpha[idle] * gamma[idle] / left, alpha[idle] ** 2 * mu2[idle] / left**2, beta)
         gone = idle[gains <= 0.0]
         pull = 2.0 * chosen.derivatives(alpha, beta)[0] if prior.c else 0.0
-        alpha = np.clip((gamma + pull) / np.maximum(mu2, 1e-300), chosen.low, chosen.high)
+        alpha = np.minimum(np.maximum((gamma + pull) / np.maximum(mu2, 1e-300), chosen.low), chosen.high)
         if not noise.fixed:
-            v = dtrtrs(factor, y, lower=1, trans=1)[0]
+            v = strtrs(factor, y, lower=1, trans=1)[0].astype(float)
             residual2 = v @ v / beta**2 + outside
             beta = (n - gamma.sum() + 2.0 * (noise.shape + 1.0)) / (residual2 + 2.0 * noise.rate)
         if len(gone):
@@ -383,27 +404,33 @@ def _sketch(problem: Problem) -> tuple[Array, Array, float] | None:
     """
     n, m = len(problem.t), problem.design.n_columns
     order = np.argsort(-np.abs(problem.z), kind="stable")
-    rows = problem.columns(order[np.linspace(0, m - 1, min(m, 300)).astype(np.intp)])
+    chosen = order if m <= 300 else order[np.linspace(0, m - 1, 300).astype(np.intp)]
+    rows = problem.columns(chosen)
     factor, pivots, rank, _ = dpstrf(dsyrk(1.0, rows.T, trans=1, lower=1), tol=1e-4, lower=1, overwrite_a=1)
     if rank == 0 or rank > 0.6 * min(len(rows), n):
         return None
+    if len(chosen) == m:  # all columns took part, so their coordinates are the factor itself
+        B = np.empty((rank, m), order="F")
+        B[:, chosen[pivots - 1]] = np.tril(factor)[:, :rank].T
     pivots, factor = rows[pivots[:rank] - 1], factor[:rank, :rank]
-    B = dtrtrs(factor, problem.gram_rows(pivots), lower=1)[0]
+    if len(chosen) < m:
+        B = dtrtrs(factor, problem.gram_rows(pivots), lower=1)[0]
     if 1.0 - np.einsum("ij,ij->", B, B) / m > 0.01:  # the chosen columns do not stand for the others
         return None
     u = dtrtrs(factor, pivots @ problem.t, lower=1)[0]
-    return B, u, max(float(problem.t @ problem.t - u @ u), 0.0)
+    outside = max(float(problem.t @ problem.t - u @ u), 0.0)
+    return np.asfortranarray(B, dtype=np.float32), u.astype(np.float32), outside
 
 
-def _ascent(gradient: Array, hessian: Array) -> Array:
-    """Newton's direction where the Hessian is negative definite; else with its eigenvalues shifted until it is."""
+def _ascent(gradient: Array, hessian: Array) -> tuple[Array, bool]:
+    """Newton's direction and True where the Hessian is negative definite; else with its eigenvalues shifted below 0."""
     factor, failure = dpotrf(-hessian, lower=1, clean=0)
     if not failure:
-        return dpotrs(factor, gradient, lower=1)[0]
+        return dpotrs(factor, gradient, lower=1)[0], True
     shift = 1e-3  # the curvature in log alpha is of order 1/2 at most
     while failure:
         shifted = -hessian
         shifted.flat[:: len(gradient) + 1] += shift
         factor, failure = dpotrf(shifted, lower=1, clean=0, overwrite_a=1)
         shift *= 4.0
-    return dpotrs(factor, gradient, lower=1)[0]
+    return dpotrs(factor, gradient, lower=1)[0], False
