@@ -584,17 +584,21 @@ class WaveletDesign(Design):
         return values[left] + fraction * (values[np.minimum(left + 1, self.n_rows - 1)] - values[left])
 
     def spread(self, x_new: Any, indices: Array, variances: Array) -> Array:
-        """O(N log N) per level on the grid: the squared prototype convolved with the variances at its shifts."""
+        """On the grid O(N) per level: the squared prototype, cut into blocks of one shift, meets the variances shifted."""
         if x_new is not None and self._locate(x_new)[1].any():
             return super().spread(x_new, indices, variances)
         rows, shifts = self._place(indices)
-        total = np.zeros(self.n_rows // 2 + 1, dtype=complex)
+        total = np.zeros(self.n_rows)
         for row in np.unique(rows):
-            impulses = np.zeros(self.n_rows)
-            impulses[shifts[rows == row]] = variances[rows == row]
-            total += np.fft.rfft(impulses) * np.fft.rfft(self._prototypes[row] ** 2)
-        values = np.maximum(np.fft.irfft(total, self.n_rows), 0.0)
-        return values if x_new is None else values[self._locate(x_new)[0]]
+            stride, mine = self._strides[row], rows == row
+            blocks = (self._prototypes[row] ** 2).reshape(-1, stride)
+            support = np.flatnonzero(blocks.any(axis=1))
+            shifted = np.zeros((len(blocks), len(support)))
+            for k, block in enumerate(support):
+                shifted[(shifts[mine] // stride + block) % len(blocks), k] = variances[mine]
+            touched = np.flatnonzero(shifted.any(axis=1))
+            total.reshape(-1, stride)[touched] += shifted[touched] @ blocks[support]
+        return total if x_new is None else total[self._locate(x_new)[0]]
 
     @property
     def labels(self) -> list[str]:

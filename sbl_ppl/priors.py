@@ -28,6 +28,7 @@ from scipy.special import exp1, gammainc, gammaincc, gammaln, hyperu
 Array = np.ndarray
 
 _LOW, _HIGH = 1e-10, 1e10  # default bounds, relative to the spread of t and the norm of a column (SE07 section 2.1)
+_ABSENT = 1e-6  # nats: a component at alpha = high that contributes less is as good as pruned
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
@@ -39,7 +40,7 @@ class Prior:
     ----------
     low, high : float, optional
         Bounds of alpha in the user's own units. Default: 1e-10 and 1e10 relative to |column|^2 / spread(t)^2, so that
-        nothing depends on units. A component whose best alpha is `high` or above is pruned.
+        nothing depends on units. A component whose best alpha is at `high` and contributes nothing there is pruned.
     """
 
     low: float | None = None
@@ -410,8 +411,8 @@ class BoundPrior:
         if self.smooth and not self.c:
             ratio = np.maximum(q2 / s, 1.0)
             excess = ratio - 1.0  # the best alpha is s / excess
-            if (s >= self.low * excess).all():
-                return np.where(s < self.high * excess, 0.5 * (excess - np.log(ratio)), 0.0)
+            if (s >= self.low * excess).all() and not ((s > self.high * excess) & (excess > 0)).any():
+                return 0.5 * (excess - np.log(ratio))
         return self.maximise(s, q2, beta)[1]
 
     def maximise(self, s: Array, q2: Array, beta: float) -> tuple[Array, Array]:
@@ -434,9 +435,9 @@ class BoundPrior:
             best = _smooth_root(s, q2, chosen.rho * beta, self.c)
         else:
             return self._scatter(found, alpha, gain, *chosen._maximise_cubic(s, q2, beta))
-        best = np.maximum(best, chosen.low)
-        value = np.where(best < chosen.high, chosen._objective(best, s, q2, beta), 0.0)
-        keep = value > 0
+        best = np.minimum(np.maximum(best, chosen.low), chosen.high)
+        value = chosen._objective(best, s, q2, beta)
+        keep = value > np.where(best < chosen.high, 0.0, _ABSENT)
         return self._scatter(found, alpha, gain, np.where(keep, best, np.inf), np.where(keep, value, 0.0))
 
     @staticmethod
@@ -479,7 +480,7 @@ class BoundPrior:
         value = self._objective(candidates, s, q2, beta)
         pick = np.where(np.isfinite(value), value, -np.inf).argmax(axis=0), np.arange(len(s))
         best, gain = candidates[pick], value[pick] - self.log_pruned()
-        keep = (gain > 0) & (best < high)
+        keep = gain > np.where(best < high, 0.0, _ABSENT)
         return np.where(keep, best, np.inf), np.where(keep, gain, 0.0)
 
 

@@ -44,6 +44,9 @@ class Search:
     def run(self, start: Start | None) -> Solution:
         if start is not None:
             self._begin(*start)
+        elif not self.prior.smooth:  # hardly any column will leave, so all of them begin
+            everything = np.flatnonzero(self.model.z)
+            self._begin(everything, np.full(len(everything), self.model.m / self.model.n), self.model.beta)
         elif self.selection == "greedy" and (thinned := thin_full_model(self.problem)) is not None:
             self._begin(*thinned)
         while True:
@@ -84,8 +87,9 @@ class Search:
         """The objective for given precisions of the active columns."""
         value = log_evidence + self.noise.log_prior(beta)
         if self.prior.c or not self.prior.smooth:
-            prior = self.prior.at(self.model.index)
-            value += (prior.log_prior(alpha, beta) - prior.log_pruned()).sum()
+            value += self.prior.at(self.model.index).log_prior(alpha, beta).sum()
+        if not self.prior.smooth:
+            value += np.delete(np.broadcast_to(self.prior.log_pruned(), (self.model.m,)), self.model.index).sum()
         return float(value)
 
     def _objective(self) -> float:
