@@ -584,7 +584,7 @@ class WaveletDesign(Design):
         return values[left] + fraction * (values[np.minimum(left + 1, self.n_rows - 1)] - values[left])
 
     def spread(self, x_new: Any, indices: Array, variances: Array) -> Array:
-        """On the grid O(N) per level: the squared prototype, cut into blocks of one shift, meets the variances shifted."""
+        """On the grid O(N) per level: the squared prototype, in blocks of one shift, times the variances shifted."""
         if x_new is not None and self._locate(x_new)[1].any():
             return super().spread(x_new, indices, variances)
         rows, shifts = self._place(indices)
