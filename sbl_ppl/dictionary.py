@@ -529,9 +529,17 @@ class WaveletDesign(Design):
         return np.broadcast_to(np.float64(1.0), (self.n_columns,))
 
     @cached_property
-    def _prototypes(self) -> Array:
-        """The first column of each level, shape (level + 1, N)."""
-        return np.stack([self.combine(np.eye(1, self.n_columns, int(k))[0]) for k in self._offsets[:-1]])
+    def _prototypes(self) -> list[Array]:
+        """The first column of each level on a circle just long enough to hold it, at most N points."""
+        return [self._prototype(row) for row in range(self._level + 1)]
+
+    def _prototype(self, row: int) -> Array:
+        stride = int(self._strides[row])
+        unit = np.eye(1, min(self.n_rows // stride, 2 * self._wavelet.rec_len))[0]
+        pair = (unit, None) if row == 0 else (None, unit)
+        for _ in range(stride.bit_length() - 1):
+            pair = (pywt.idwt(*pair, self._wavelet, mode="periodization"), None)
+        return np.asarray(pair[0])
 
     def _place(self, indices: Any) -> tuple[Array, Array]:
         """Level (a row of the prototypes) and circular shift of the chosen columns."""
@@ -545,7 +553,13 @@ class WaveletDesign(Design):
 
     def _at(self, grid_rows: Array, indices: Any) -> Array:
         rows, shifts = self._place(indices)
-        return self._prototypes[rows[None, :], (grid_rows[:, None] - shifts[None, :]) % self.n_rows]
+        values = np.empty((len(grid_rows), len(rows)))
+        for row in np.unique(rows):
+            prototype, mine = self._prototypes[row], np.flatnonzero(rows == row)
+            half = len(prototype) // 2  # the second half of its circle stands left of the origin
+            offset = (grid_rows[:, None] - shifts[mine] + half) % self.n_rows
+            values[:, mine] = np.where(offset < len(prototype), np.roll(prototype, half).take(offset, mode="clip"), 0.0)
+        return values
 
     def _locate(self, x_new: Any) -> tuple[Array, Array]:
         """Left grid neighbour and fraction towards the right one; Haar takes the nearest grid point."""
@@ -591,11 +605,12 @@ class WaveletDesign(Design):
         total = np.zeros(self.n_rows)
         for row in np.unique(rows):
             stride, mine = self._strides[row], rows == row
-            blocks = (self._prototypes[row] ** 2).reshape(-1, stride)
+            blocks, places = (self._prototypes[row] ** 2).reshape(-1, stride), self.n_rows // stride
             support = np.flatnonzero(blocks.any(axis=1))
-            shifted = np.zeros((len(blocks), len(support)))
+            shifted = np.zeros((places, len(support)))
             for k, block in enumerate(support):
-                shifted[(shifts[mine] // stride + block) % len(blocks), k] = variances[mine]
+                signed = block if 2 * block < len(blocks) else block - len(blocks)
+                shifted[(shifts[mine] // stride + signed) % places, k] = variances[mine]
             touched = np.flatnonzero(shifted.any(axis=1))
             total.reshape(-1, stride)[touched] += shifted[touched] @ blocks[support]
         return total if x_new is None else total[self._locate(x_new)[0]]
