@@ -18,7 +18,7 @@ and its derivative's numerator is a polynomial of degree at most three in alpha.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -32,7 +32,7 @@ _ABSENT = 1e-6  # nats: a component at alpha = high that contributes less is as 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Prior:
     """Base of the priors on a precision.
 
@@ -57,6 +57,10 @@ class Prior:
 
     def _validate(self) -> None:
         pass
+
+    def __repr__(self) -> str:
+        changed = [f for f in fields(self) if getattr(self, f.name) != f.default or f.name in ("c", "a", "b", "zeta")]
+        return f"{type(self).__name__}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in changed)})"
 
     @property
     def coordinate(self) -> str:
@@ -143,7 +147,7 @@ class Prior:
         return (alpha * norm2).reshape(s.shape), gain.reshape(s.shape)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Flat(Prior):
     """Constant in alpha (`measure="alpha"`) or in log alpha (`measure="log"`): the classical RVM in both cases."""
 
@@ -160,7 +164,7 @@ class Flat(Prior):
         return (0.0 if self.measure == "alpha" else -1.0), 0.0, 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Jeffreys(Flat):
     """1 / alpha: flat in log alpha. The limit of Gamma(a, b) for a, b -> 0 and of Power(zeta) for zeta -> -1."""
 
@@ -171,7 +175,7 @@ class Jeffreys(Flat):
             raise ValueError(f"measure={self.measure!r} contradicts Jeffreys(): use Flat(measure='alpha')")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Smoothness(Prior):
     """exp(-c kappa), the smoothness prior of the sRVM (SE07 eq. 15, 16).
 
@@ -227,7 +231,7 @@ class Smoothness(Prior):
         return (0.0 if self.measure == "alpha" else -1.0), 0.0, self.strength(n)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Gamma(Prior):
     """alpha^(a-1) exp(-b alpha): T01's hyperprior, maximised in log alpha (T01 eq. 35).
 
@@ -256,7 +260,7 @@ class Gamma(Prior):
         return self.a - 1.0, self.b, 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Power(Prior):
     """alpha^zeta with zeta <= 0 (SE07 section 6.5), maximised in alpha; zeta = -1 is `Jeffreys`."""
 
