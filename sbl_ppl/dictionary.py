@@ -22,12 +22,20 @@ Array = np.ndarray
 _CHUNK = 1 << 16  # elements of a kernel block: small enough to stay in the second-level cache
 
 
+def as_numbers(values: Any, name: str) -> Array:
+    """An array of float64, without a copy where it is one already."""
+    try:
+        array = np.asarray(values)
+        if np.iscomplexobj(array):
+            raise ValueError("complex values")
+        return np.asarray(array, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must hold numbers, got {type(values).__name__}: convert it first") from error
+
+
 def as_inputs(x: Any, name: str = "x") -> Array:
     """Inputs as float64 of shape (N, d); a one-dimensional x becomes one column."""
-    try:
-        points = np.asarray(x, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must hold numbers, got {type(x).__name__}: convert it first") from error
+    points = as_numbers(x, name)
     if points.ndim == 1:
         points = points[:, None]
     if points.ndim != 2:
@@ -298,7 +306,7 @@ class _Formula(Dictionary):
 
 
 class Bias(_Formula):
-    """One column of ones."""
+    """A constant: one column of ones."""
 
     def _matrix(self, points: Array) -> Array:
         return np.ones((len(points), 1))
@@ -392,10 +400,7 @@ class Columns(Dictionary):
 
     @staticmethod
     def _check(matrix: Any, name: str) -> Array:
-        try:
-            values = np.asarray(matrix, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{name} must hold numbers, got {type(matrix).__name__}: convert it first") from error
+        values = as_numbers(matrix, name)
         values = values[:, None] if values.ndim == 1 else values
         if values.ndim != 2 or values.size == 0:
             raise ValueError(

@@ -36,7 +36,7 @@ class Factored(NamedTuple):
     delicate: bool
 
 
-_DELICATE = 1e-6  # share of a column that the other active columns leave, below which Cholesky loses its digits
+_DELICATE = 1e-4  # share of a column that the other active columns leave, below which Cholesky loses its digits
 
 
 class SingularModelError(ArithmeticError):
@@ -194,6 +194,8 @@ class ActiveModel:
         column = self._fetch(np.array([i]))[0]
         v = self.beta * (self.Sigma @ (self._columns[:k] @ column))
         e = column - v @ self._columns[:k]
+        v += self.Sigma @ (self.beta * (self._columns[:k] @ e) - self.alpha * v)  # one step of refinement
+        e = column - v @ self._columns[:k]
         self.S[i] = self.beta * (e @ e) + v @ (self.alpha * v)
         self.Q[i] = self.beta * (column @ (self.t - self.mu @ self._columns[:k]))
 
@@ -229,6 +231,18 @@ class ActiveModel:
         self._load(indices, gram=False)
         self.index, self.alpha = np.append(self.index, indices), np.append(self.alpha, alpha)
         self.condensed = False
+
+    def become(self, index: Array, alpha: Array) -> None:
+        """Make exactly these columns active, with these precisions, and refactorise."""
+        gone = np.flatnonzero(~np.isin(self.index, index))
+        if len(gone):
+            self.forget(gone)
+        missing = ~np.isin(index, self.index)
+        if missing.any():
+            self.include(index[missing], alpha[missing])
+        precision = dict(zip(index.tolist(), alpha.tolist(), strict=True))
+        self.alpha = np.array([precision[i] for i in self.index.tolist()])
+        self.refactor()
 
     def _needs_care(self, pivot: float, alpha: float) -> bool:
         """Whether a move must refactorise, because its column nearly depends on others or some active ones do."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+import textwrap
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,8 +28,8 @@ from .closed_form import is_orthonormal, solve_orthonormal
 from .dictionary import Design, Dictionary
 from .fixed_point import iterate_fixed_point
 from .priors import Prior, Smoothness
-from .problem import Noise, Problem, Progress, Solution
-from .search import Search, Start
+from .problem import Noise, Problem, Progress, Solution, Start
+from .search import search
 
 Array = np.ndarray
 
@@ -168,6 +168,7 @@ class MapFit:
                 f"  {names[self.active[k]][:27]:<28}{self.mean[k]:>12.4g}{np.sqrt(self.variance[k]):>12.4g}"
                 f"{self.alpha[k]:>12.4g}{self.gamma[k]:>8.3f}"
             )
+        lines = [line if len(line) <= 98 else textwrap.fill(line, 98, subsequent_indent="      ") for line in lines]
         return "\n".join(lines)
 
     def save(self, path: Any) -> Path:
@@ -253,7 +254,7 @@ def fit_map(
     joint re-estimation of the S active columns.
     """
     prior = Smoothness("BIC") if prior is None else prior
-    _check_choices(dictionary, prior, method, selection, space, noise_variance, noise_prior)
+    _check_choices(dictionary, prior, method, selection, space, noise_variance, noise_prior, max_steps, start)
     t = _as_targets(t)
     x = _as_training_inputs(x, len(t), dictionary)
     design = dictionary.bind(x)
@@ -261,15 +262,20 @@ def fit_map(
         raise ValueError(f"t has length {len(t)} and the dictionary has {design.n_rows} rows: make them equal")
     problem = _standardise(design, t, prior, noise_variance, noise_prior, center, space)
     problem.prior.require_mode()
+    if method == "mackay" and problem.prior.e < 0:
+        raise ValueError(f"method='mackay' has no fixed point under {prior}, whose density falls: use 'fast' or 'em'")
+    begin = None if start is None else _in_search_units(problem, start)
+    orthonormal = is_orthonormal(problem) if closed_form is not False and method == "fast" else False
+    if closed_form and not orthonormal:
+        raise ValueError("closed_form=True needs an orthonormal dictionary: leave it out, or use a wavelet alone")
     bar = Progress(progress)
     with bar:
         if method != "fast":
-            solution = iterate_fixed_point(problem, method, max_steps or 20_000, bar)
-        elif closed_form if closed_form is not None else is_orthonormal(problem):
+            solution = iterate_fixed_point(problem, method, max_steps or 20_000, bar, begin)
+        elif orthonormal:
             solution = solve_orthonormal(problem)
         else:
-            search = Search(problem, selection, exchange, seed, max_steps, bar)
-            solution = search.run(None if start is None else _in_search_units(problem, start))
+            solution = search(problem, selection, exchange, seed, max_steps, bar, begin)
     if not solution.converged:
         warnings.warn(f"fit_map: {solution.reason}", ConvergenceWarning, stacklevel=2)
     settings = {
@@ -285,7 +291,15 @@ def fit_map(
 
 
 def _check_choices(
-    dictionary: Any, prior: Any, method: str, selection: str, space: Any, noise_variance: Any, noise_prior: Any
+    dictionary: Any,
+    prior: Any,
+    method: str,
+    selection: str,
+    space: Any,
+    noise_variance: Any,
+    noise_prior: Any,
+    max_steps: Any,
+    start: Any,
 ) -> None:
     if not isinstance(dictionary, Dictionary):
         raise ValueError(
@@ -304,19 +318,25 @@ def _check_choices(
         raise ValueError(
             f"method={method!r} is T01's update and knows no smoothness term: use method='fast' with {prior}"
         )
-    if noise_variance is not None and not (np.ndim(noise_variance) == 0 and 0 < noise_variance < np.inf):
+    if noise_variance is not None and not (_are_numbers(noise_variance, ()) and 0 < noise_variance < np.inf):
         raise ValueError(f"noise_variance={noise_variance!r} must be positive and finite, or None to estimate it")
-    if noise_prior is not None:
-        g, h = noise_prior
-        if not (0 <= g < np.inf and 0 <= h < np.inf):
-            raise ValueError(f"noise_prior={noise_prior!r} must be two finite numbers (g, h) >= 0")
+    if noise_prior is not None and not (
+        _are_numbers(noise_prior, (2,)) and all(0 <= value < np.inf for value in noise_prior)
+    ):
+        raise ValueError(f"noise_prior={noise_prior!r} must be two finite numbers (g, h) >= 0")
+    if max_steps is not None and not (_are_numbers(max_steps, ()) and max_steps >= 1):
+        raise ValueError(f"max_steps={max_steps!r} must be a whole number of at least 1, or None")
+    if start is not None and not isinstance(start, MapFit):
+        raise ValueError(f"start must be a MapFit, got {type(start).__name__}: fit one first")
+
+
+def _are_numbers(value: Any, shape: tuple[int, ...]) -> bool:
+    array = np.asarray(value) if np.ndim(value) <= 1 else np.empty(0)
+    return array.shape == shape and array.dtype.kind in "iuf"
 
 
 def _as_targets(t: Any) -> Array:
-    try:
-        values = np.array(t, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"t must hold numbers, got {type(t).__name__}: convert it first") from error
+    values = dictionaries.as_numbers(t, "t").copy()
     if values.ndim == 2 and 1 in values.shape:
         values = values.ravel()
     if values.ndim != 1 or values.size == 0:
@@ -325,6 +345,9 @@ def _as_targets(t: Any) -> Array:
         )
     if not np.isfinite(values).all():
         raise ValueError(f"t holds {int((~np.isfinite(values)).sum())} NaN or infinite values: remove or impute them")
+    largest = max(values.max(), -values.min())
+    if not (largest == 0 or 1e-152 < largest < 1e152):
+        raise ValueError(f"t is of size {largest:.1g}, and its square leaves the range of floats: change its units")
     return values
 
 
@@ -485,15 +508,15 @@ def _save(fit: MapFit, path: Path) -> Path:
     ):
         meta[name] = getattr(fit, name)
     path = path if path.suffix == ".npz" else path.with_name(path.name + ".npz")
-    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
+    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez_compressed(file, meta=np.array(json.dumps(meta)), **arrays)
+        with open(beside, "wb") as file:
+            np.savez_compressed(file, meta=np.array(json.dumps(meta, default=float)), **arrays)
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
     except BaseException:
-        os.unlink(beside)
+        beside.unlink(missing_ok=True)
         raise
     return path
 

@@ -47,6 +47,10 @@ class Prior:
     high: float | None = None
 
     def __post_init__(self) -> None:
+        for field in fields(self):  # NumPy scalars would not be saved, nor printed as one writes them
+            value = getattr(self, field.name)
+            if isinstance(value, np.generic):
+                object.__setattr__(self, field.name, value.item())
         for name in ("low", "high"):
             value = getattr(self, name)
             if value is not None and not (np.isfinite(value) and value > 0):

@@ -17,6 +17,8 @@ from .priors import BoundPrior
 
 Array = np.ndarray
 
+Start = tuple[Array, Array, float]  # columns, their precisions, the noise precision
+
 FLOOR = 1e-12  # noise variance relative to the spread of t at which it counts as collapsed
 
 
