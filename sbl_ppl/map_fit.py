@@ -217,7 +217,8 @@ def fit_map(
         Inverse gamma of the noise variance, density per d sigma^2; h in units of t squared. Default g = 1e-4 and h =
         1e-4 times the spread of t squared.
     center : bool
-        Remove the mean of t before the fit and give it back in `predict`.
+        Remove the mean of t before the fit and give it back in `predict`. The columns stay as they are: if they have
+        means of their own, as regressors in `Columns` often do, use ``center=False`` and add a `Bias()`.
     space : {"alpha", "log"}, optional
         Coordinate of the density whose mode is sought; default the prior's own.
     method : {"fast", "mackay", "em"}
