@@ -67,7 +67,7 @@ def _profile_maximum(z2: Array, outside: float, n: int, prior: BoundPrior, noise
     largest = max(1.0, (outside + z2.sum() + 2.0 * noise.rate) / (n + 2.0 * (noise.shape + 1.0)))  # of the empty model
     grid = np.linspace(np.log(FLOOR), np.log(4.0 * largest), 193)  # log noise variance
     simple = prior.smooth and prior.uniform
-    values, weights = _group(z2) if prior.uniform and len(z2) > 2048 else (z2, np.ones(len(z2)))
+    values, weights = _group(z2) if prior.uniform and len(z2) > 512 else (z2, np.ones(len(z2)))
     beta = np.exp(-grid)
     heights = (0.5 * n + noise.shape + 1.0) * np.log(beta) - (0.5 * outside + noise.rate) * beta
     if simple:

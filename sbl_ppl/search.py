@@ -10,6 +10,7 @@ import numpy as np
 from scipy.linalg.blas import dsyrk, ssyrk
 from scipy.linalg.lapack import dpotrf, dpotrs, dpstrf, dtrtrs, spotrf, strtrs
 
+from .dictionary import UnionDesign
 from .evidence import SingularModelError
 from .problem import FLOOR, Problem, Progress, Solution, Start, overfit_reason, overfits, solution_of
 
@@ -28,25 +29,67 @@ def search(
     bar: Progress,
     start: Start | None,
 ) -> Solution:
-    """Run the fast search, a greedy one twice if the noise may have swallowed some of the signal.
-
-    From SE07's start, a noise of 0.1 var(t), no single column of a collinear dictionary may gain where several together
-    would, and the noise grows to explain the rest. A search in which the noise grew is therefore repeated along another
-    way, and the better end counts: first the classical RVM from a low noise, and from its end the prior that is wanted.
-    To save time this is left out if many columns were kept and less than half was left to the noise.
-    """
+    """Run the fast search; a greedy one goes further ways where one column at a time is known to lead astray."""
 
     def run(problem: Problem, beta: float, start: Start | None) -> Solution:
         return Search(problem, selection, exchange, seed, max_steps, bar, beta).run(start)
 
-    first = run(problem, 10.0, start)
-    suspect = first.beta < 10.0 and (len(first.index) <= 20 or first.beta < 2.0)
-    if selection != "greedy" or start is not None or problem.noise.fixed or not suspect or not problem.prior.smooth:
-        return first
+    best = run(problem, 10.0, start)
+    if selection != "greedy" or start is not None or not problem.prior.smooth:
+        return best
+    if not problem.noise.fixed:
+        best = _retry_from_low_noise(problem, run, best)
+    if isinstance(problem.design, UnionDesign):
+        best = _offer_parts(problem, problem.design, run, best)
+    return best
+
+
+Run = Callable[[Problem, float, Start | None], Solution]
+
+
+def _better(first: Solution, second: Solution) -> Solution:
+    return max(first, second, key=lambda solution: (solution.converged, solution.history[-1]))
+
+
+def _retry_from_low_noise(problem: Problem, run: Run, found: Solution) -> Solution:
+    """Repeat a search in which the noise grew, lest it has swallowed some of the signal.
+
+    From SE07's start, a noise of 0.1 var(t), no single column of a collinear dictionary may gain where several together
+    would. The other way: first the classical RVM from a low noise, and from its end the prior that is wanted. To save
+    time this is left out if many columns were kept and less than half was left to the noise.
+    """
+    if found.beta >= 10.0 or (len(found.index) > 20 and found.beta >= 2.0):
+        return found
     second = run(replace(problem, prior=replace(problem.prior, c=0.0)), 1000.0, None)
     if problem.prior.c:
         second = run(problem, second.beta, (second.index, second.alpha, second.beta))
-    return max(first, second, key=lambda solution: (solution.converged, solution.history[-1]))
+    return _better(found, second)
+
+
+def _offer_parts(problem: Problem, design: UnionDesign, run: Run, found: Solution) -> Solution:
+    """Offer to the solution over a union what each part of it keeps alone at the same noise.
+
+    A smooth curve needs several splines at once, and none of them gains while wavelets stand in their place: so they
+    enter together, and a joint ascent decides who leaves.
+    """
+    spans = [span for span in zip(design.designs, design.offsets[:-1], design.offsets[1:], strict=True)]
+    spans = [(part, int(start), int(stop)) for part, start, stop in spans if stop - start > 1]
+    for part, start, stop in spans if len(spans) > 1 else []:
+        sub = replace(
+            problem,
+            design=part,
+            norms=problem.norms[start:stop],
+            z=problem.z[start:stop],
+            prior=problem.prior.at(np.arange(start, stop)),
+            noise=replace(problem.noise, fixed=1.0 / found.beta),
+        )
+        alone = run(sub, found.beta, None)
+        new = ~np.isin(alone.index + start, found.index)
+        index = np.concatenate([found.index, alone.index[new] + start])
+        if new.any():
+            merged = run(problem, found.beta, (index, np.concatenate([found.alpha, alone.alpha[new]]), found.beta))
+            found = _better(found, merged)
+    return found
 
 
 class Search:

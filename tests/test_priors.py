@@ -188,7 +188,7 @@ def test_maximiser_is_brute_force(prior, space, kind, params, free, beta):
     ids=["flat", "smoothness", "smoothness raw", "gamma", "power"],
 )
 def test_maximiser_keeps_to_the_bounds(prior, kind, params, free):
-    """Unbounded, these maxima lie below `low`, inside, and above `high`: there it is clipped, or pruned if worthless."""
+    """Unbounded, these maxima lie below `low`, inside, and above `high`: clipped there, or pruned if worthless."""
     s = np.repeat([0.02, 1.0, 30.0, 400.0], 4)
     q2 = s * np.tile([0.3, 2.5, 6.0, 300.0], 4)
     check_maximiser(prior, None, kind, params, free, s, q2, 0.01, 4.0)
