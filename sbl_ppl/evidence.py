@@ -169,7 +169,8 @@ class ActiveModel:
             raise SingularModelError("the active columns are linearly dependent to working precision")
         inverse, _ = dtrtri(R)
         sign = np.sign(R.diagonal())
-        return (R * sign[:, None]).T, inverse @ inverse.T, inverse @ triangle[:k, k]
+        # mu by substitution: the explicit inverse would lose the evidence where weights are huge
+        return (R * sign[:, None]).T, inverse @ inverse.T, dtrtrs(R, triangle[:k, k])[0]
 
     def take(self, alpha: Array, beta: float, factored: Factored) -> None:
         """Move to precisions whose factorisation is known; S and Q wait for `refresh`."""

@@ -178,7 +178,7 @@ class MapFit:
     @staticmethod
     def load(path: Any, dictionary: Dictionary | None = None) -> MapFit:
         """Read a fit that `save` wrote. Only a `Custom` dictionary, whose function is not stored, must be given."""
-        return _load(Path(path), dictionary)
+        return _load(_with_suffix(Path(path)), dictionary)
 
 
 def fit_map(
@@ -486,6 +486,10 @@ def _describe(dictionary: Dictionary, arrays: dict[str, Array]) -> list[dict[str
     return parts
 
 
+def _with_suffix(path: Path) -> Path:
+    return path if path.suffix == ".npz" else path.with_name(path.name + ".npz")
+
+
 def _save(fit: MapFit, path: Path) -> Path:
     arrays = {name: getattr(fit, name) for name in ("active", "alpha", "mean", "history", "t", "_covariance")}
     if fit.x is not None:
@@ -508,7 +512,7 @@ def _save(fit: MapFit, path: Path) -> Path:
         "scale",
     ):
         meta[name] = getattr(fit, name)
-    path = path if path.suffix == ".npz" else path.with_name(path.name + ".npz")
+    path = _with_suffix(path)
     beside = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with open(beside, "wb") as file:

@@ -98,7 +98,7 @@ class Prior:
         e, b, c = self._family(n)
         norm2 = np.asarray(norm2, dtype=np.float64)
         # alpha in units of the search is the user's alpha times scale2 / norm2
-        return BoundPrior(
+        bound = BoundPrior(
             exponent=e,
             b=b * norm2 / scale2 if b > 0 else 0.0,
             c=c,
@@ -107,6 +107,13 @@ class Prior:
             high=_HIGH if self.high is None else self.high * scale2 / norm2,
             space=space or self.coordinate,
         )
+        if not np.all(bound.low < bound.high):
+            given, other = ("low", "high") if self.high is None else ("high", "low")
+            raise ValueError(
+                f"{given}={getattr(self, given)!r} lies beyond the other bound of alpha, whose default is {_LOW:g} or "
+                f"{_HIGH:g} relative to |column|^2 / spread(t)^2: give {other} too"
+            )
+        return bound
 
     def log_density(
         self,

@@ -503,7 +503,7 @@ def thin_full_model(problem: Problem, beta: float) -> Start | None:
         if not noise.fixed:
             v = strtrs(factor, y, lower=1, trans=1)[0].astype(float)
             residual2 = v @ v / beta**2 + outside
-            beta = (n - gamma.sum() + 2.0 * (noise.shape + 1.0)) / (residual2 + 2.0 * noise.rate)
+            beta = (n - gamma.sum() + 2.0 * (noise.shape + 1.0)) / max(residual2 + 2.0 * noise.rate, FLOOR * n)
         if len(gone):
             stay = np.delete(np.arange(len(index)), gone)
             index, alpha, B = index[stay], alpha[stay], np.take(B.T, stay, axis=0).T

@@ -111,7 +111,7 @@ def test_fit_equals_dense_recomputation(case):
     norms = np.linalg.norm(Phi, axis=0)
     unit, alpha, sigma2 = Phi / norms, fit.alpha / norms**2, fit.noise_variance
     condition = stacked_condition(unit, alpha, 1.0 / sigma2) if len(norms) else 1.0
-    if len(norms) <= 9:
+    if len(norms) <= 60:
         Sigma, mean, evidence = exact_posterior(unit, t, alpha, sigma2)
         rtol = 100 * EPS * min(condition**2, 1e4 * condition)
     else:

@@ -70,6 +70,14 @@ BAD = {
     "too many widths": (lambda: sbl.fit_map(X, T, sbl.Gaussian([1.0, 2.0])), "width=.*one per input dimension"),
     "negative low": (lambda: sbl.Flat(low=-1.0), "low=-1.0 must be positive"),
     "infinite high": (lambda: sbl.Flat(high=np.inf), "high=inf must be positive and finite"),
+    "high below the default low": (
+        lambda: sbl.fit_map(X, 1e-8 * T, KERNEL, prior=sbl.Flat(high=1.0)),
+        "high=1.0 .*low",
+    ),
+    "low above the default high": (
+        lambda: sbl.fit_map(X, 1e8 * T, KERNEL, prior=sbl.Flat(low=1.0)),
+        "low=1.0 .*high",
+    ),
     "bounds swapped": (lambda: sbl.Flat(low=2.0, high=1.0), "low=2.0 must lie below high=1.0"),
     "odd length": (
         lambda: sbl.fit_map(X[:15], T[:15], sbl.Wavelet("haar")),
@@ -283,10 +291,11 @@ def test_improper_and_strong_noise_priors(dictionary, noise_prior):
 @pytest.mark.parametrize("noise_prior", [(0, 0), (2.0, 0.0)], ids=str)
 @pytest.mark.parametrize("t", [np.zeros(16), X], ids=["zero", "line"])
 @pytest.mark.parametrize("dictionary", [sbl.Bias() + sbl.Polynomial(2), KERNEL], ids=["polynomial", "kernel"])
+@pytest.mark.parametrize("copies", [1, 2])
 @pytest.mark.filterwarnings("ignore::sbl_ppl.ConvergenceWarning")
-def test_noise_free_data_without_a_floor_from_the_prior(noise_prior, t, dictionary):
+def test_noise_free_data_without_a_floor_from_the_prior(noise_prior, t, dictionary, copies):
     """The best noise variance is zero: the fit stops above it without overflow, and says so if it must."""
-    fit = sbl.fit_map(X, t, dictionary, noise_prior=noise_prior)
+    fit = sbl.fit_map(np.tile(X, copies), np.tile(t, copies), dictionary, noise_prior=noise_prior)
     mean, sd = fit.predict()
     assert np.isfinite(mean).all()
     assert (sd > 0).all()
