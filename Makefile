@@ -22,9 +22,10 @@ help: ## list the targets
 demo: $(VENV)/.installed ## run the demo
 	$(BIN)/python examples/demo.py $(ARGS)
 
-# Two pytest workers with one BLAS thread each: more threads than cores only slow each other down.
-test: export OMP_NUM_THREADS = 1
-test: export OPENBLAS_NUM_THREADS = 1
+# One BLAS thread: on small matrices more of them only wait for each other.
+export OMP_NUM_THREADS = 1
+export OPENBLAS_NUM_THREADS = 1
+
 test: lint ## lint, check types, run all tests
 	$(BIN)/python -m pytest -n 2 $(ARGS)
 

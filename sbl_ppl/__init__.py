@@ -15,6 +15,7 @@ from .dictionary import (
     Wavelet,
 )
 from .map_fit import ConvergenceWarning, MapFit, fit_map
+from .plots import plot_contributions, plot_fit, plot_shrinkage
 from .priors import Flat, Gamma, Jeffreys, Power, Prior, Smoothness
 
 __version__ = "0.1.0"
@@ -42,4 +43,7 @@ __all__ = [
     "datasets",
     "denoise",
     "fit_map",
+    "plot_contributions",
+    "plot_fit",
+    "plot_shrinkage",
 ]

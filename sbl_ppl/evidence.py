@@ -183,7 +183,8 @@ class ActiveModel:
         From Sigma rather than S and Q: alpha S / (alpha - S) cancels when alpha << s (ERRATA 14).
         """
         variance = self.Sigma.diagonal()
-        return np.maximum(1.0 / variance - self.alpha, 1e-300), (self.mu / variance) ** 2
+        # a column that wholly depends on the others leaves rounding, of either sign
+        return np.maximum(1.0 / variance - self.alpha, 1e-14 * self.beta), (self.mu / variance) ** 2
 
     def scrutinise(self, i: int) -> None:
         """Recompute S and Q of one column outside the model to full precision, O(N S).

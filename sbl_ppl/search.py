@@ -39,7 +39,7 @@ def search(
         return best
     if not problem.noise.fixed:
         best = _retry_from_low_noise(problem, run, best)
-    if isinstance(problem.design, UnionDesign):
+    if isinstance(problem.design, UnionDesign) and best.converged:
         best = _offer_parts(problem, problem.design, run, best)
     return best
 
@@ -72,7 +72,7 @@ def _offer_parts(problem: Problem, design: UnionDesign, run: Run, found: Solutio
     A smooth curve needs several splines at once, and none of them gains while wavelets stand in their place: so they
     enter together, and a joint ascent decides who leaves.
     """
-    spans = [span for span in zip(design.designs, design.offsets[:-1], design.offsets[1:], strict=True)]
+    spans = list(zip(design.designs, design.offsets[:-1], design.offsets[1:], strict=True))
     spans = [(part, int(start), int(stop)) for part, start, stop in spans if stop - start > 1]
     for part, start, stop in spans if len(spans) > 1 else []:
         sub = replace(
@@ -83,12 +83,17 @@ def _offer_parts(problem: Problem, design: UnionDesign, run: Run, found: Solutio
             prior=problem.prior.at(np.arange(start, stop)),
             noise=replace(problem.noise, fixed=1.0 / found.beta),
         )
-        alone = run(sub, found.beta, None)
-        new = ~np.isin(alone.index + start, found.index)
-        index = np.concatenate([found.index, alone.index[new] + start])
-        if new.any():
-            merged = run(problem, found.beta, (index, np.concatenate([found.alpha, alone.alpha[new]]), found.beta))
-            found = _better(found, merged)
+        offers = [sub]
+        # In few dimensions the classical RVM is no overfit and keeps more; where a fit is slow, one offer must do.
+        if sub.prior.c and len(problem.t) <= 1000 and _sketch(sub) is not None:
+            offers.append(replace(sub, prior=replace(sub.prior, c=0.0)))
+        for offer in offers:
+            alone = run(offer, found.beta, None)
+            new = ~np.isin(alone.index + start, found.index)
+            index = np.concatenate([found.index, alone.index[new] + start])
+            if new.any():
+                merged = run(problem, found.beta, (index, np.concatenate([found.alpha, alone.alpha[new]]), found.beta))
+                found = _better(found, merged)
     return found
 
 
@@ -196,7 +201,7 @@ class Search:
     def _addition_gains(self) -> Array:
         """What each column outside the model would gain with its best alpha."""
         model = self.model
-        gains = self.prior.gains(model.S, model.Q**2, model.beta)
+        gains = self.prior.gains(np.maximum(model.S, 1e-14 * model.beta), model.Q**2, model.beta)
         gains[model.index] = 0.0
         gains[_DEPENDENT * model.beta > model.S] = 0.0
         gains[self.refused] = 0.0
@@ -450,7 +455,7 @@ class Search:
             S = model.S + shift[j] ** 2 / variance[j, None]
             Q = model.Q + shift[j] * (model.mu[j] / variance[j])[:, None]
             prior = self.prior.at(np.tile(np.arange(model.m), len(S)))
-            gains = prior.gains(S.ravel(), Q.ravel() ** 2, model.beta).reshape(S.shape)
+            gains = prior.gains(np.maximum(S.ravel(), 1e-14 * model.beta), Q.ravel() ** 2, model.beta).reshape(S.shape)
             gains[:, model.index] = 0.0
             gains[_DEPENDENT * model.beta > S] = 0.0
             net = np.where(gains > _GAIN, gains - loss[j, None], -np.inf)
