@@ -56,9 +56,12 @@ def _retry_from_low_noise(problem: Problem, run: Run, found: Solution) -> Soluti
 
     From SE07's start, a noise of 0.1 var(t), no single column of a collinear dictionary may gain where several together
     would. The other way: first the classical RVM from a low noise, and from its end the prior that is wanted. To save
-    time this is left out if many columns were kept and less than half was left to the noise.
+    time this is left out if many columns were kept and less than half was left to the noise, and for many data over a
+    dictionary that is not collinear, where the classical RVM would keep nearly everything.
     """
     if found.beta >= 10.0 or (len(found.index) > 20 and found.beta >= 2.0):
+        return found
+    if len(problem.t) > 300 and _sketch(problem) is None:
         return found
     second = run(replace(problem, prior=replace(problem.prior, c=0.0)), 1000.0, None)
     if problem.prior.c:
