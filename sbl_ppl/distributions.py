@@ -497,7 +497,7 @@ def _solve_normal(design: Array, t: Array, alpha: Array, noise_variance: Array) 
         factor = _factor(X @ X.T)
         e = cho_solve((factor, True), y)
         omega = e @ X
-    # e'e + omega'omega and not y'e: it has no cancellation (ERRATA 12)
+    # e'e + omega'omega and not y'e: it has no cancellation
     quadratic = n * jnp.log(2 * jnp.pi * noise_variance) + e @ e + omega @ omega
     return _Solution(-0.5 * quadratic - jnp.sum(jnp.log(jnp.diagonal(factor))), factor, X, e, omega)
 

@@ -148,7 +148,7 @@ class ActiveModel:
                 Sigma = np.tril(Sigma)
                 Sigma += np.tril(Sigma, -1).T
             mu = beta * (Sigma @ self.z[self.index])
-        # beta |r|^2 + mu' A mu is stationary in mu: rounding of mu enters squared, unlike in beta t'r (ERRATA 12)
+        # beta |r|^2 + mu' A mu is stationary in mu: rounding of mu enters squared, unlike in beta t'r
         residual = self.t - mu @ self._columns[:k]
         residual2 = float(residual @ residual)
         log_ratio = np.log(factor.diagonal() ** 2 / alpha).sum()
@@ -180,7 +180,7 @@ class ActiveModel:
     def statistics(self) -> tuple[Array, Array]:
         """(s, q^2) of the active columns, each left out of C in turn.
 
-        From Sigma rather than S and Q: alpha S / (alpha - S) cancels when alpha << s (ERRATA 14).
+        From Sigma rather than S and Q: alpha S / (alpha - S) cancels when alpha << s.
         """
         variance = self.Sigma.diagonal()
         # a column that wholly depends on the others leaves rounding, of either sign

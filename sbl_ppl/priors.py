@@ -380,7 +380,7 @@ class BoundPrior:
         return 0.0 if self.smooth else self.e * np.log(self.high) - self.b * self.high
 
     def log_normaliser(self, beta: float) -> Any:
-        """log Z on [low, high]; ERRATA-safe: no difference of exponential integrals is taken."""
+        """log Z on [low, high]; no difference of exponential integrals is taken, as it would cancel (SE07 eq. 17)."""
         low, high = np.log(self.low), np.log(self.high)
         power = self.exponent + 1.0  # of the density per d log alpha
         if self.c:

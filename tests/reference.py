@@ -62,7 +62,7 @@ def component_log_contribution(alpha, s, q2):
 
 
 def log_prior_unnormalised(kind, alpha, noise_variance, norm2, measure="alpha", *, c=None, a=None, b=None, zeta=None):
-    """Log of the table in DESIGN.md, as a density per dα, without its normaliser and without bounds."""
+    """Log of the table in docs/priors.md, as a density per dα, without its normaliser and without bounds."""
     log_alpha = np.log(alpha)
     if kind == "gamma":
         return (a - 1.0) * log_alpha - b * alpha

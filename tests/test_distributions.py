@@ -1,9 +1,6 @@
 """The NumPyro distributions: against dense formulas and quadrature, in both precisions, through every JAX transform."""
 
 import functools
-import os
-import subprocess
-import sys
 import time
 
 import jax
@@ -645,32 +642,3 @@ class TestSparseNormal:
         draws = Predictive(model, num_samples=3)(jax.random.key(0))
         assert draws["t"].shape == (3, 9)
         assert np.isfinite(draws["t"]).all()
-
-    @pytest.mark.slow
-    def test_gradient_is_faster_than_autodiff_of_the_dense_formula(self):
-        # In a process of its own on one core, because XLA's threads and other tests disturb each other
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        run = subprocess.run([sys.executable, __file__], check=True, capture_output=True, text=True, env=environment)
-        assert float(run.stdout) > 1.5
-
-
-def speed_ratio(n=256, m=512, repeats=60):
-    """Median time of value and gradient of the dense formula over that of `SparseNormal`, call by call in turn."""
-    Phi, t, *at = (jnp.asarray(x) for x in problem(n, m))
-    functions = [
-        jax.jit(jax.value_and_grad(functools.partial(f, Phi, t), (0, 1))) for f in (dense_log_prob, sparse_log_prob)
-    ]
-    times = np.empty((repeats, 2))
-    for row in times:
-        for i, function in enumerate(functions):
-            start = time.perf_counter()
-            jax.block_until_ready(function(*at))
-            row[i] = time.perf_counter() - start
-    return np.divide(*np.median(times[5:], axis=0))
-
-
-if __name__ == "__main__":
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    with jax.enable_x64(True):
-        print(speed_ratio())

@@ -621,7 +621,7 @@ def test_given_bounds_refer_to_the_users_columns():
 
 
 def saddle():
-    """ERRATA, FT02 result III: every single α is at its best and the gradient is 0, but it is a saddle."""
+    """FT02 result III (docs/errata.md): every single α is at its best and the gradient is 0, but it is a saddle."""
     Phi = np.array([[np.sqrt(2.0), -np.sqrt(2.0)], [np.sqrt(0.125), np.sqrt(0.125)]])
     return Phi, np.array([0.0, 2.5])
 

@@ -224,7 +224,7 @@ def test_orthonormal_closed_form(c, value, measure):
 
 
 def test_root_of_negative_value_is_pruned():
-    """ERRATA 8: β=1, s=.05, q²=.2, c=1 has a root at .0177, where the value is -0.176; a lower c keeps it."""
+    """docs/errata.md: β=1, s=.05, q²=.2, c=1 has a root at .0177, where the value is -0.176; a lower c keeps it."""
     alpha, gain = sbl.Smoothness(1.0).maximise(0.05, 0.2)
     assert (float(alpha), float(gain)) == (np.inf, 0.0)
     assert np.isfinite(sbl.Smoothness(0.5).maximise(0.05, 0.2)[0])

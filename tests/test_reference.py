@@ -66,7 +66,7 @@ def test_empty_model(problem):
 
 
 def test_saddle_of_ft02():
-    """ERRATA, FT02: every single-α maximum holds, and the Hessian has a positive eigenvalue."""
+    """FT02 (docs/errata.md): every single-α maximum holds, and the Hessian has a positive eigenvalue."""
     Phi = np.array([[np.sqrt(2), -np.sqrt(2)], [np.sqrt(1 / 8), np.sqrt(1 / 8)]])
     t, point = np.array([0.0, 2.5]), [1.0, 1.0]
 
@@ -85,7 +85,7 @@ def test_brute_force_finds_the_flat_maximum():
 
 
 def test_brute_force_prefers_the_end_to_a_lower_root():
-    """ERRATA 8: β=1, s=.05, q²=.2, c=1: a local maximum at .0177, of value -0.176 relative to α = inf."""
+    """SE07 Algorithm 1 (docs/errata.md): β=1, s=.05, q²=.2, c=1: a local maximum at .0177, of value -0.176 relative to α = inf."""
 
     def objective(alpha):
         return ref.component_log_contribution(alpha, 0.05, 0.2) - 1.0 / (1.0 + alpha)
@@ -97,7 +97,7 @@ def test_brute_force_prefers_the_end_to_a_lower_root():
 
 
 def smoothness_integral(low, high, noise_variance=0.1, c=3.0):
-    """ERRATA 2, where σ² high is large enough for the difference to keep its digits."""
+    """SE07 eq. (17) with E1, where σ² high is large enough for the difference to keep its digits."""
     u = 1 + noise_variance * np.array([low, high])
     low_end, high_end = (u * np.exp(-c / u) - c * special.exp1(c / u)) / noise_variance
     return high_end - low_end
