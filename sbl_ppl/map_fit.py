@@ -445,7 +445,7 @@ def _to_user_units(
 
 
 def _log_prior(problem: Problem, solution: Solution) -> float:
-    """Normalised log prior of all precisions and of the noise, in the user's units: pruned ones carry a normaliser too."""
+    """Normalised log prior of all precisions and of the noise, in the user's units; pruned ones count too."""
     prior, beta, m = problem.prior, solution.beta, problem.design.n_columns
     total = -np.broadcast_to(prior.log_normaliser(beta), (m,)).sum()
     total += prior.at(solution.index).log_prior(solution.alpha, beta).sum()

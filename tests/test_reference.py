@@ -85,7 +85,7 @@ def test_brute_force_finds_the_flat_maximum():
 
 
 def test_brute_force_prefers_the_end_to_a_lower_root():
-    """SE07 Algorithm 1 (docs/errata.md): β=1, s=.05, q²=.2, c=1: a local maximum at .0177, of value -0.176 relative to α = inf."""
+    """docs/errata.md: β=1, s=.05, q²=.2, c=1 has a local maximum at .0177, of value -0.176 relative to α = inf."""
 
     def objective(alpha):
         return ref.component_log_contribution(alpha, 0.05, 0.2) - 1.0 / (1.0 + alpha)
