@@ -171,8 +171,8 @@ def run(quick: bool) -> str:
     return f"""## Speed
 
 Ratios of median times, one BLAS thread; below one is faster than the peer. The 2-D sinc of TF03 section 5.1 (noise sd
-0.1, Gaussian kernel of width {WIDTH}, no bias), the median of five runs a draw, on 10 draws; on 50 at N = 250, where the
-draws differ most and the first ten flatter us. ARDRegression and EMRVR on 3 draws up to N = 1000, after which one fit
+0.1, Gaussian kernel of width {WIDTH}, no bias), the median of five runs a draw, on 10 draws; on 50 at N = 250, where
+the draws differ most and the first ten flatter us. ARDRegression and EMRVR on 3 draws up to N = 1000, after which a fit
 takes minutes. SVR has C = 1 and epsilon = 0.1, without the cross-validation that an SVM needs and a Bayesian fit does
 not. The log evidence is ours minus fastrvm's in nats, recomputed for both by one formula.
 
