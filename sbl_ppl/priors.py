@@ -115,6 +115,19 @@ class Prior:
             )
         return bound
 
+    def natural(self, n: int | None = None, norm2: Any = 1.0, scale2: Any = 1.0) -> BoundPrior:
+        """The prior in the user's own units, for `norm2` and `scale2` of any array library; see `bind`."""
+        e, b, c = self._family(n)
+        return BoundPrior(
+            exponent=e,
+            b=b,
+            c=c,
+            rho=norm2 if getattr(self, "normalize", True) else 1.0,
+            low=_LOW * norm2 / scale2 if self.low is None else self.low,
+            high=_HIGH * norm2 / scale2 if self.high is None else self.high,
+            space="log",
+        )
+
     def log_density(
         self,
         alpha: Any,
@@ -297,7 +310,7 @@ def _check_measure(measure: str) -> None:
 
 @dataclass(frozen=True)
 class BoundPrior:
-    """A prior in the units of the search, with the numerics of the family.
+    """A prior in definite units, those of the search if `bind` made it, with the numerics of the family.
 
     `b`, `rho`, `low` and `high` are numbers or arrays of shape (M,); `at` picks components out of the arrays.
     beta = 1 / sigma^2; kappa = B / (B + alpha) with B = rho beta.

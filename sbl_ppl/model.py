@@ -1,0 +1,165 @@
+"""Sparse regression as a NumPyro model, alone or as a piece of a larger one.
+
+    MCMC(NUTS(sbl.model), num_warmup=500, num_samples=500).run(key, design, t, prior=sbl.Jeffreys())
+
+The weights are integrated out, so that the sites are `alpha`, `noise_variance` and `t`, all in the user's units:
+
+    noise_variance ~ InverseGamma(g, h),    alpha_m ~ prior,    t ~ N(0, noise_variance I + Phi diag(1/alpha) Phi').
+
+With `weights="centered"` or `"noncentered"` the weights are a site too, for models that need them: then t ~ N(Phi w,
+noise_variance I), and the sampler has M more dimensions and a harder geometry. `prefix` keeps the sites of two such
+pieces in one program apart. `precision` makes the NumPyro distribution of a prior, for models of your own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from numpyro.distributions import Distribution
+
+from .distributions import GammaPrecision, Orthonormal, PowerPrecision, SmoothnessPrecision, SparseNormal
+from .priors import BoundPrior, Prior, Smoothness
+
+Array = jax.Array
+
+
+def precision(
+    prior: Prior | BoundPrior,
+    noise_variance: Any = 1.0,
+    norm2: Any = 1.0,
+    num_obs: int | None = None,
+    scale2: Any = 1.0,
+) -> Distribution:
+    """The NumPyro distribution of precisions under a prior.
+
+    Parameters
+    ----------
+    prior : Prior
+        Such as ``Smoothness("BIC")``.
+    noise_variance : array_like
+        sigma^2, on which the smoothness prior depends.
+    norm2 : array_like
+        Squared norms of the columns; its shape is the batch shape.
+    num_obs : int, optional
+        N, for the severities "BIC" and "RIC".
+    scale2 : array_like
+        Mean square of t. Bounds that the prior does not give are 1e-10 and 1e10 times norm2 / scale2.
+    """
+    bound = prior if isinstance(prior, BoundPrior) else prior.natural(num_obs, norm2, scale2)
+    low, high = bound.low, bound.high
+    if bound.c:
+        measure = "alpha" if bound.exponent == 0 else "log"
+        return SmoothnessPrecision(bound.c, noise_variance, bound.rho, low, high, measure)
+    if jnp.ndim(bound.b) or bound.b:
+        return GammaPrecision(bound.exponent + 1.0, bound.b, low, high)
+    return PowerPrecision(bound.exponent, low, high)
+
+
+def noise_prior_distribution(shape: float, rate: Any) -> Distribution:
+    """The inverse gamma of a variance, density per d sigma^2; improper if shape or rate is zero."""
+    if shape > 0 and (not isinstance(rate, float | int) or rate > 0):
+        return dist.InverseGamma(shape, rate)
+    return _ImproperInverseGamma(shape, rate)
+
+
+class _ImproperInverseGamma(dist.ImproperUniform):
+    """x^-(shape + 1) exp(-rate / x), which has no integral if shape or rate is zero, and so no draws."""
+
+    def __init__(self, shape: float, rate: float):
+        self.shape_parameter, self.rate = shape, rate
+        super().__init__(dist.constraints.positive, (), ())
+
+    def log_prob(self, value: Any) -> Array:
+        return -(self.shape_parameter + 1.0) * jnp.log(value) - self.rate / value
+
+
+def free_columns(fixed_alpha: Any, num_columns: int) -> np.ndarray:
+    """Indices of the columns whose precision is to be sampled."""
+    if fixed_alpha is None:
+        return np.arange(num_columns)
+    fixed = np.asarray(fixed_alpha, dtype=np.float64)
+    if fixed.shape != (num_columns,) or not np.all(np.isnan(fixed) | (fixed > 0)):
+        raise ValueError(
+            f"fixed_alpha must hold {num_columns} numbers, one a column: positive, or NaN where the precision is "
+            f"sampled; got shape {fixed.shape}"
+        )
+    return np.flatnonzero(np.isnan(fixed))
+
+
+def model(
+    design: Any,
+    t: Any = None,
+    prior: Prior | BoundPrior | None = None,
+    noise_variance: Any = None,
+    noise_prior: tuple[float, float] | None = None,
+    fixed_alpha: Any = None,
+    weights: str | None = None,
+    prefix: str = "",
+) -> tuple[Array, Array]:
+    """Sparse regression of t on the columns of a design, a NumPyro model function.
+
+    Parameters
+    ----------
+    design : array_like of shape (N, M), or Orthonormal
+        The columns, with all of them orthonormal and M = N in the second case, where t is Phi't.
+    t : array_like of shape (N,), optional
+        Targets; without them the model draws its own.
+    prior : Prior
+        Prior of the precisions; default ``Smoothness("BIC")``. Bounds it does not give are relative to the columns'
+        norms and to the mean square of t.
+    noise_variance : float, optional
+        Known noise variance; default a site.
+    noise_prior : (g, h), optional
+        Inverse gamma of the noise variance; default (1e-4, 1e-4 times the mean square of t).
+    fixed_alpha : array_like of shape (M,), optional
+        Known precisions, NaN where a precision is to be sampled: the site `alpha` has only these. A bias with a small
+        fixed precision is never pruned.
+    weights : {"centered", "noncentered"}, optional
+        Make the weights a site instead of integrating them out.
+    prefix : str
+        Put before the name of every site, with an underscore.
+
+    Returns
+    -------
+    alpha, noise_variance
+        As sampled (the former with what is fixed), for use in the rest of a program.
+    """
+    if weights not in (None, "centered", "noncentered"):
+        raise ValueError(f"weights={weights!r} is unknown: choose 'centered', 'noncentered' or None")
+    orthonormal = isinstance(design, Orthonormal)
+    if orthonormal and weights:
+        raise ValueError(f"weights={weights!r} needs the columns: give them as a matrix instead of Orthonormal")
+    if not orthonormal:
+        design = jnp.asarray(design)
+    num_obs, num_columns = (design.num_obs, design.num_obs) if orthonormal else design.shape
+    norm2 = 1.0 if orthonormal else jnp.sum(design**2, 0)
+    scale2 = 1.0 if t is None else jnp.mean(jnp.square(t))
+    name = (prefix + "_{}" if prefix else "{}").format
+    g, h = (1e-4, 1e-4 * scale2) if noise_prior is None else noise_prior
+    if noise_variance is None:
+        noise_variance = numpyro.sample(name("noise_variance"), noise_prior_distribution(g, h))
+    prior = Smoothness("BIC") if prior is None else prior
+    if isinstance(prior, Prior):
+        prior = prior.natural(num_obs, norm2, scale2)
+    free = free_columns(fixed_alpha, num_columns)
+    # One normaliser serves all columns where they have one prior
+    components = precision(prior.at(free), noise_variance).expand([len(free)]).to_event(1)
+    alpha = numpyro.sample(name("alpha"), components)
+    if fixed_alpha is not None:
+        alpha = jnp.asarray(fixed_alpha, alpha.dtype).at[free].set(alpha)
+    if weights is None:
+        numpyro.sample(name("t"), SparseNormal(design, alpha, noise_variance), obs=t)
+        return alpha, noise_variance
+    sd = 1 / jnp.sqrt(alpha)
+    if weights == "centered":
+        w = numpyro.sample(name("weights"), dist.Normal(0, sd).to_event(1))
+    else:
+        base = numpyro.sample(name("weights_base"), dist.Normal(jnp.zeros_like(sd), 1).to_event(1))
+        w = numpyro.deterministic(name("weights"), sd * base)
+    numpyro.sample(name("t"), dist.Normal(design @ w, jnp.sqrt(noise_variance)).to_event(1), obs=t)
+    return alpha, noise_variance
