@@ -1,6 +1,12 @@
 """Sparse Bayesian learning for NumPyro: fit the type-II MAP in milliseconds, then see what it hid."""
 
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
 from . import datasets
+from .arviz_io import read_netcdf, write_netcdf
 from .denoise import Denoised, denoise
 from .dictionary import (
     Bias,
@@ -15,14 +21,46 @@ from .dictionary import (
     Wavelet,
 )
 from .map_fit import ConvergenceWarning, MapFit, fit_map
-from .plots import plot_contributions, plot_fit, plot_shrinkage
+from .plots import plot_comparison, plot_contributions, plot_fit, plot_shrinkage
 from .priors import Flat, Gamma, Jeffreys, Power, Prior, Smoothness
 
 __version__ = "0.1.0"
 
+# These load JAX, so they are imported when asked for: a fit needs none of it.
+_LATER = {
+    "Comparison": "compare",
+    "SamplingWarning": "sampling",
+    "compare": "compare",
+    "distributions": "distributions",
+    "model": "model",
+    "precision": "model",
+    "predict_posterior": "sampling",
+    "sample": "sampling",
+}
+
+
+class _Package(ModuleType):
+    """The import system binds a submodule's name here; where a function is meant by it, as in `model`, that stays."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = import_module(f".{_LATER[name]}", __name__)
+        return getattr(module, name, module)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, getattr(value, name, value) if isinstance(value, ModuleType) else value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *_LATER})
+
+
+sys.modules[__name__].__class__ = _Package
+
 __all__ = [
     "Bias",
     "Columns",
+    "Comparison",
     "ConvergenceWarning",
     "Custom",
     "Denoised",
@@ -37,13 +75,23 @@ __all__ = [
     "Polynomial",
     "Power",
     "Prior",
+    "SamplingWarning",
     "Smoothness",
     "ThinPlateSpline",
     "Wavelet",
+    "compare",
     "datasets",
     "denoise",
+    "distributions",
     "fit_map",
+    "model",
+    "plot_comparison",
     "plot_contributions",
     "plot_fit",
     "plot_shrinkage",
+    "precision",
+    "predict_posterior",
+    "read_netcdf",
+    "sample",
+    "write_netcdf",
 ]

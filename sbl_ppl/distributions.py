@@ -67,7 +67,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 from jax.scipy.linalg import cho_solve, cholesky, solve_triangular
-from numpyro.distributions import Distribution, constraints
+from numpyro import (
+    distributions as dist,
+)  # a name of the package first: ArviZ 1.x leaves NumPyro to be loaded later, and
+from numpyro.distributions import constraints  # to import a submodule of such a one would load it twice
 from numpyro.distributions.transforms import Transform, biject_to
 from numpyro.distributions.util import promote_shapes, validate_sample
 from numpyro.util import not_jax_tracer
@@ -144,7 +147,7 @@ def _biject_to_log_interval(constraint: Any) -> _LogIntervalTransform:
     return _LogIntervalTransform(constraint.lower_bound, constraint.upper_bound)
 
 
-class _Precision(Distribution):
+class _Precision(dist.Distribution):
     """A density of alpha on [low, high]; a subclass gives `_log_ratio` and `_core`, both in v = log(alpha).
 
     The methods work on any shapes that broadcast. `_lifted` has one more axis on the right of every parameter, for a
@@ -531,7 +534,7 @@ def _log_density_jvp(primals: tuple[Array, ...], tangents: tuple[Any, ...]) -> t
     return value, change
 
 
-class SparseNormal(Distribution):
+class SparseNormal(dist.Distribution):
     """t ~ N(0, C) with C = noise_variance I + Phi diag(1/alpha) Phi': the likelihood with the weights integrated out.
 
     `log_prob` has an analytic gradient with respect to alpha, the noise variance, t and the design, in forward and in
@@ -627,6 +630,21 @@ class SparseNormal(Distribution):
             return kappa * t[: len(alpha)], jnp.diag(kappa * noise_variance)
 
         return self._batched(diagonal if self._diagonal else dense, "(n),(m),()->(m),(m,m)", t)
+
+    def gamma(self) -> Array:
+        """How well data determine each weight, 1 - alpha_m Sigma_mm, of shape (..., M); it does not depend on t."""
+
+        def dense(alpha: Array, noise_variance: Array) -> Array:
+            n, m = self.design.shape
+            X = self.design / jnp.sqrt(alpha * noise_variance)
+            L = _factor(X.T @ X if m <= n else X @ X.T)
+            half = solve_triangular(L, jnp.eye(m, dtype=X.dtype) if m <= n else X, lower=True)
+            return 1 - jnp.sum(half**2, 0) if m <= n else jnp.sum(half**2, 0)
+
+        def diagonal(alpha: Array, noise_variance: Array) -> Array:
+            return 1 / (1 + alpha * noise_variance)
+
+        return self._batched(diagonal if self._diagonal else dense, "(m),()->(m)")
 
     def sample_weights(self, key: Array, t: Any, sample_shape: tuple[int, ...] = ()) -> Array:
         """Exact draws of the weights given t, of shape sample_shape + (..., M).

@@ -115,6 +115,12 @@ class MapFit:
         """The dictionary bound to the training inputs."""
         return self._design
 
+    def problem(self, prior: Prior | None = None) -> Problem:
+        """The standardised problem that was solved, or the same with another prior; what samplers start from."""
+        known = self.noise_variance if self.settings["noise_given"] else None
+        noise_prior, center = self.settings["noise_prior"], self.settings["center"]
+        return _standardise(self._design, self.t, prior or self.prior, known, noise_prior, center, "log")
+
     def curve(self, x_new: Any = None) -> Array:
         """Posterior mean of the function, at new inputs or at the training inputs (None): `predict` without the sd."""
         return self._design.curve(x_new, self.active, self.mean) + self.offset
@@ -171,6 +177,51 @@ class MapFit:
         lines = [line if len(line) <= 98 else textwrap.fill(line, 98, subsequent_indent="      ") for line in lines]
         return "\n".join(lines)
 
+    def leave_one_out(self) -> Array:
+        """Exact log p(t_n | all other t, alpha, sigma^2), shape (N,), from one factorisation.
+
+        With C^-1 = beta I - beta^2 Phi Sigma Phi' each t_n given the others is Gaussian with variance 1 / k_n and mean
+        t_n - g_n / k_n, where k is its diagonal and g = beta (t - Phi mu).
+        """
+        mean, sd = self.predict(noise=False)
+        k = (1.0 - sd**2 / self.noise_variance) / self.noise_variance
+        g = (self.t - mean) / self.noise_variance
+        return 0.5 * (np.log(k / (2 * np.pi)) - g**2 / k)
+
+    def to_arviz(self, num_draws: int = 1000, seed: int = 0) -> Any:
+        """The delta-function approximation as an ArviZ object, with the variables and dimensions of `sample`.
+
+        Precisions and noise stand still; the weights are drawn from N(mean, covariance). A pruned column has weight
+        zero and its precision at the prior's upper bound. To compare by leave-one-out use `compare`: `az.loo` cannot
+        take terms that do not vary.
+        """
+        if not isinstance(num_draws, int | np.integer) or num_draws < 4:
+            raise ValueError(f"num_draws={num_draws!r} must be a whole number of at least 4")
+        problem, m, shape = self.problem(), self.n_columns, (1, int(num_draws))
+        unit = problem.norms / problem.scale
+        alpha = np.broadcast_to(problem.prior.high, (m,)).copy()
+        alpha[self.active] = self.alpha / unit[self.active] ** 2
+        weights, gamma = np.zeros((*shape, m)), np.zeros(m)
+        gamma[self.active] = self.gamma
+        normal = np.random.default_rng(seed).standard_normal((*shape, len(self.active)))
+        if self._covariance.ndim == 1:
+            spread = normal * np.sqrt(self._covariance)
+        else:
+            values, vectors = np.linalg.eigh(self._covariance)  # a nearly singular covariance has no Cholesky factor
+            spread = (normal * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+        weights[..., self.active] = (self.mean + spread) * unit[self.active]
+        constant = {
+            "alpha": alpha,
+            "noise_variance": self.noise_variance / self.scale**2,
+            "gamma": gamma,
+            "degrees_of_freedom": gamma.sum(),
+            "leave_one_out": self.leave_one_out() + np.log(self.scale),
+        }
+        drawn = {name: np.broadcast_to(value, (*shape, *np.shape(value))) for name, value in constant.items()}
+        stats = {"log_likelihood": np.full(shape, self.log_evidence + len(self.t) * np.log(self.scale))}
+        attrs = {"kernel": "delta", "seed": seed, "prior": repr(self.prior)}
+        return draws_to_arviz(self, {**drawn, "weights": weights}, stats, attrs)
+
     def save(self, path: Any) -> Path:
         """Write the fit to one .npz file (no pickle). Written beside and renamed: a kill never leaves half a file."""
         return _save(self, Path(path))
@@ -179,6 +230,49 @@ class MapFit:
     def load(path: Any, dictionary: Dictionary | None = None) -> MapFit:
         """Read a fit that `save` wrote. Only a `Custom` dictionary, whose function is not stored, must be given."""
         return _load(_with_suffix(Path(path)), dictionary)
+
+
+def draws_to_arviz(fit: MapFit, drawn: dict[str, Array], stats: dict[str, Array], attrs: dict[str, Any]) -> Any:
+    """Draws in units of the search, of shape (chain, draw, ...), as an ArviZ object in the user's units."""
+    from . import arviz_io
+
+    each, (m, n), scale = ("chain", "draw"), (fit.n_columns, len(fit.t)), fit.scale
+    unit = scale / fit.problem().norms  # of a weight
+    in_user_units = {
+        "alpha": drawn["alpha"] / unit**2,
+        "weights": drawn["weights"] * unit,
+        "noise_variance": drawn["noise_variance"] * scale**2,
+        "gamma": drawn["gamma"],
+        "degrees_of_freedom": drawn["degrees_of_freedom"],
+    }
+    posterior = {name: (each + ("basis",) * (value.ndim > 2), value) for name, value in in_user_units.items()}
+    densities = {name: stats[name] - n * np.log(scale) for name in ("log_likelihood", "lp") if name in stats}
+    sample_stats = {name: (each, value) for name, value in (stats | densities).items()}
+    active, map_alpha = np.zeros(m, dtype=bool), np.full(m, np.inf)
+    active[fit.active], map_alpha[fit.active] = True, fit.alpha
+    parts = np.empty(m, dtype=object)
+    for part in dictionaries.parts_of(fit.dictionary, fit.design):
+        parts[part.start : part.stop] = part.name
+    constant: dict[str, Any] = {
+        "map_active": (("basis",), active),
+        "map_alpha": (("basis",), map_alpha),
+        "part": (("basis",), parts.astype(str)),
+        "offset": ((), fit.offset),
+    }
+    if fit.x is not None:
+        constant["x"] = (("obs", "dimension")[: fit.x.ndim], fit.x)
+    readable = fit.x is not None and fit.x.ndim == 1 and len(np.unique(fit.x)) == n
+    groups: dict[str, dict[str, Any]] = {
+        "posterior": posterior,
+        "sample_stats": sample_stats,
+        "log_likelihood": {"t": (("chain", "draw", "obs"), drawn["leave_one_out"] - np.log(scale))},
+        "observed_data": {"t": (("obs",), fit.t)},
+        "constant_data": constant,
+    }
+    if "log_prior" in drawn:
+        groups["log_prior"] = {"alpha": (("chain", "draw", "basis"), drawn["log_prior"])}
+    coords = {"basis": np.array(fit.design.labels), "obs": fit.x if readable else np.arange(n)}
+    return arviz_io.to_arviz(groups, coords, attrs)
 
 
 def fit_map(

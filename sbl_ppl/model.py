@@ -19,8 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-import numpyro.distributions as dist
-from numpyro.distributions import Distribution
+from numpyro import distributions as dist
+from numpyro.util import not_jax_tracer
 
 from .distributions import GammaPrecision, Orthonormal, PowerPrecision, SmoothnessPrecision, SparseNormal
 from .priors import BoundPrior, Prior, Smoothness
@@ -34,7 +34,7 @@ def precision(
     norm2: Any = 1.0,
     num_obs: int | None = None,
     scale2: Any = 1.0,
-) -> Distribution:
+) -> dist.Distribution:
     """The NumPyro distribution of precisions under a prior.
 
     Parameters
@@ -60,7 +60,7 @@ def precision(
     return PowerPrecision(bound.exponent, low, high)
 
 
-def noise_prior_distribution(shape: float, rate: Any) -> Distribution:
+def noise_prior_distribution(shape: float, rate: Any) -> dist.Distribution:
     """The inverse gamma of a variance, density per d sigma^2; improper if shape or rate is zero."""
     if shape > 0 and (not isinstance(rate, float | int) or rate > 0):
         return dist.InverseGamma(shape, rate)
@@ -91,6 +91,37 @@ def free_columns(fixed_alpha: Any, num_columns: int) -> np.ndarray:
     return np.flatnonzero(np.isnan(fixed))
 
 
+def _check(design: Any, t: Any, prior: Any, noise_prior: Any, weights: str | None) -> None:
+    """Raise ValueError, with the argument's name, for what cannot be a model; of what is traced only shapes are known.
+
+    With NumPy: inside a trace JAX would trace these tests too.
+    """
+    if weights not in (None, "centered", "noncentered"):
+        raise ValueError(f"weights={weights!r} is unknown: choose 'centered', 'noncentered' or None")
+    if isinstance(design, Orthonormal):
+        if weights:
+            raise ValueError(f"weights={weights!r} needs the columns: give them as a matrix instead of Orthonormal")
+        num_obs = design.num_obs
+    elif np.ndim(design) != 2:
+        raise ValueError(f"design has shape {np.shape(design)}: give a matrix (N, M) or Orthonormal(N)")
+    else:
+        num_obs = np.shape(design)[0]
+        known = np.asarray(design) if not_jax_tracer(design) else np.ones((1, 1))
+        if not (np.isfinite(known).all() and known.any(axis=0).all()):
+            raise ValueError("design has a column of zeros, or values that are not finite: remove them")
+    if t is not None and np.shape(t) != (num_obs,):
+        raise ValueError(f"t has shape {np.shape(t)} and design has {num_obs} rows: make them equal")
+    known = np.ones(1) if t is None or not not_jax_tracer(t) else np.asarray(t)
+    if not (np.isfinite(known).all() and known.any()):
+        raise ValueError("t is zero everywhere, or holds values that are not finite: there is no spread to measure by")
+    if not isinstance(prior, Prior | BoundPrior):
+        raise ValueError(f"prior must be a Prior such as Smoothness('BIC') or Jeffreys(), got {prior!r}")
+    if noise_prior is not None:
+        pair = tuple(noise_prior) if np.ndim(noise_prior) == 1 else ()
+        if len(pair) != 2 or any(not_jax_tracer(value) and not value >= 0 for value in pair):
+            raise ValueError(f"noise_prior={noise_prior!r} must be two numbers (g, h) >= 0")
+
+
 def model(
     design: Any,
     t: Any = None,
@@ -115,7 +146,8 @@ def model(
     noise_variance : float, optional
         Known noise variance; default a site.
     noise_prior : (g, h), optional
-        Inverse gamma of the noise variance; default (1e-4, 1e-4 times the mean square of t).
+        Inverse gamma of the noise variance; default (1e-4, 1e-4 times the mean square of t), of which most draws are
+        infinite: for a prior predictive give another one.
     fixed_alpha : array_like of shape (M,), optional
         Known precisions, NaN where a precision is to be sampled: the site `alpha` has only these. A bias with a small
         fixed precision is never pruned.
@@ -129,13 +161,12 @@ def model(
     alpha, noise_variance
         As sampled (the former with what is fixed), for use in the rest of a program.
     """
-    if weights not in (None, "centered", "noncentered"):
-        raise ValueError(f"weights={weights!r} is unknown: choose 'centered', 'noncentered' or None")
+    prior = Smoothness("BIC") if prior is None else prior
+    _check(design, t, prior, noise_prior, weights)
     orthonormal = isinstance(design, Orthonormal)
-    if orthonormal and weights:
-        raise ValueError(f"weights={weights!r} needs the columns: give them as a matrix instead of Orthonormal")
     if not orthonormal:
         design = jnp.asarray(design)
+    t = None if t is None else jnp.asarray(t)
     num_obs, num_columns = (design.num_obs, design.num_obs) if orthonormal else design.shape
     norm2 = 1.0 if orthonormal else jnp.sum(design**2, 0)
     scale2 = 1.0 if t is None else jnp.mean(jnp.square(t))
@@ -143,7 +174,6 @@ def model(
     g, h = (1e-4, 1e-4 * scale2) if noise_prior is None else noise_prior
     if noise_variance is None:
         noise_variance = numpyro.sample(name("noise_variance"), noise_prior_distribution(g, h))
-    prior = Smoothness("BIC") if prior is None else prior
     if isinstance(prior, Prior):
         prior = prior.natural(num_obs, norm2, scale2)
     free = free_columns(fixed_alpha, num_columns)

@@ -1,4 +1,4 @@
-"""Pictures of a fit: the curve with its error band, the share of each part, and how the weights shrank.
+"""Pictures of a fit, the share of each part, how the weights shrank; and of a fit beside the posterior.
 
 Every function draws into the axes it is given, or into a new figure, and returns the axes. Matplotlib is imported when
 something is drawn, not before. The colours are those of Okabe and Ito, which people with any colour vision can tell
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Array = np.ndarray
 
 _DATA, _TRUTH, _FIT, _KEPT = "0.65", "black", "#0072B2", "#D55E00"
+_POSTERIOR = "#D55E00"
 _PARTS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 
@@ -248,3 +249,68 @@ def _new_axes(n: int, size: tuple[float, float] = (7.0, 3.6)) -> Array:
 
     size = size if n == 1 else (size[0], 0.7 * n * size[1])
     return plt.subplots(n, 1, figsize=size, sharex=True, squeeze=False, layout="constrained")[1][:, 0]
+
+
+def plot_comparison(report: Any, columns: int = 20, axes: Any = None) -> Array:
+    """Draw the delta function beside the posterior: predictions, how they differ, precisions, and gamma.
+
+    Parameters
+    ----------
+    report : Comparison
+        What `compare` returned.
+    columns : int
+        How many columns of the dictionary to show, those that matter most under either.
+    axes : sequence of four Axes, optional
+        Default a new figure.
+
+    Returns
+    -------
+    array of four Axes
+    """
+    if axes is None:
+        import matplotlib.pyplot as plt
+
+        axes = plt.subplots(2, 2, figsize=(11, 7.5), layout="constrained")[1]
+    top, spread, precisions, gammas = panels = np.ravel(axes)
+    _compare_curves(report, top, spread)
+    known = report.components
+    order = np.argsort(-np.maximum(known["gamma"], known["map_gamma"]))[:columns]
+    order = np.sort(order)
+    places = np.arange(len(order))
+    low, middle, high = (known[name][order] for name in ("alpha_05", "alpha_50", "alpha_95"))
+    precisions.vlines(places, low, high, color=_POSTERIOR, lw=4, alpha=0.4, label="posterior, 90 %")
+    precisions.plot(places, middle, "_", color=_POSTERIOR, ms=9, mew=2, label="posterior median")
+    kept = np.isfinite(known["map_alpha"][order])
+    precisions.plot(places[kept], known["map_alpha"][order][kept], "o", color=_FIT, ms=5, label="MAP, if kept")
+    precisions.set(yscale="log", ylabel="precision alpha", title="Precisions: a point, or decades")
+    gammas.bar(places - 0.2, known["map_gamma"][order], 0.4, color=_FIT, label="MAP")
+    gammas.bar(places + 0.2, known["gamma"][order], 0.4, color=_POSTERIOR, label="posterior mean")
+    gammas.set(ylim=(0, 1.25), ylabel="gamma", title=f"Who explains the data: {report.displaced:.0%} elsewhere")
+    labels = [report.fit.design.labels[k] for k in order]
+    for panel in (precisions, gammas):
+        panel.set_xticks(places, labels, rotation=90, fontsize=6)
+    precisions.set_ylim(top=precisions.get_ylim()[1] * 30)  # room for the legend
+    for panel in panels:
+        panel.legend(frameon=False, fontsize="x-small", loc="upper left")
+    return panels
+
+
+def _compare_curves(report: Any, top: Axes, spread: Axes) -> None:
+    fit = report.fit
+    points = _points_of(fit)
+    grid, _, order = _grid_of(points, report.x)
+    delta, posterior = report.delta, report.posterior
+    top.plot(points, fit.t, ".", color=_DATA, markersize=3.5, label="data")
+    for band, color, name in ((posterior, _POSTERIOR, "posterior"), (delta, _FIT, "delta function")):
+        mean, sd = band.mean[order], band.function_sd[order]
+        top.fill_between(grid, mean - 2 * sd, mean + 2 * sd, color=color, alpha=0.3, lw=0)
+        top.plot(grid, mean, color=color, lw=1.4, label=f"{name}, ±2 sd of the function")
+    if report.truth is not None:
+        top.plot(grid, report.truth[order], "--", color=_TRUTH, lw=1.0, label="truth")
+    top.set(xlabel="input x", ylabel="target t", title=f"Prediction: {report.divergence:.2g} nats apart")
+    spread.plot(grid, report.function_sd_ratio[order], color=_POSTERIOR, label="sd of the function, posterior / delta")
+    spread.plot(grid, report.sd_ratio[order], color=_FIT, label="sd of an observation, posterior / delta")
+    spread.plot(grid, report.difference[order], color=_DATA, label="difference of means, in noise sds")
+    spread.axhline(1.0, color=_TRUTH, lw=0.6)
+    low, high = spread.get_ylim()
+    spread.set(xlabel="input x", title="How the two differ", ylim=(low, high + 0.3 * (high - low)))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import gammaln
 
 from .dictionary import Design
 from .evidence import ActiveModel
@@ -33,6 +34,14 @@ class Noise:
     def log_prior(self, beta: float) -> float:
         """Log density per d sigma^2 without its normaliser."""
         return 0.0 if self.fixed else (self.shape + 1.0) * np.log(beta) - self.rate * beta
+
+    def log_density(self, variance: Array) -> Array:
+        """Log density per d log(sigma^2), normalised where it can be; zero if the variance is known."""
+        if self.fixed:
+            return np.zeros(np.shape(variance))
+        proper = self.shape > 0 and self.rate > 0
+        constant = self.shape * np.log(self.rate) - gammaln(self.shape) if proper else 0.0
+        return constant - self.shape * np.log(variance) - self.rate / variance
 
 
 @dataclass(frozen=True)

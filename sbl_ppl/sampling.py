@@ -1,0 +1,544 @@
+"""Sample the posterior of the hyperparameters, starting from a fit.
+
+`sample` runs a NumPyro kernel on the standardised problem of a fit (unit-norm columns, t of unit spread), in float64,
+and gives the draws back in the user's units as an ArviZ object. Chains run side by side in threads: the kernel is
+compiled once, for one chain, and compiled code needs no Python lock. So chain k is the same whatever the number of
+chains.
+
+Draws come in rounds. With `path=` each round is a file of its own, holding the draws and the kernel's state after them,
+written beside and renamed. A kill loses the round under way, and `resume=` goes on from the last file bit for bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro import distributions as dist
+from numpyro.infer import NUTS
+
+from . import arviz_io, priors
+from .map_fit import MapFit, draws_to_arviz
+from .model import model, precision
+from .posterior import describe, model_arguments, predict, workers
+from .priors import Prior
+from .problem import Problem
+
+Array = np.ndarray
+
+_FORMAT = 1
+_ROUND = 50  # draws of a chain between two looks at the clock, and between two files
+
+
+class SamplingWarning(UserWarning):
+    """The draws are not yet a sample of the posterior, or the posterior is not where the MAP is."""
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """What determines the draws of a run, but for its length."""
+
+    kernel: str
+    kernel_options: dict[str, Any]
+    num_warmup: int
+    num_chains: int
+    thin: int
+    seed: int
+    start: str
+    prior: dict[str, Any]
+    problem: str
+    format: int = _FORMAT
+
+
+_DEFAULTS = {"kernel": "nuts", "kernel_options": {}, "num_chains": 4, "thin": 1, "seed": 0, "start": "map"}
+_WARMUP = {"nuts": 1000}
+
+
+def sample(
+    fit: MapFit,
+    kernel: str | None = None,
+    num_warmup: int | None = None,
+    num_samples: int = 1000,
+    num_chains: int | None = None,
+    prior: Prior | None = None,
+    start: str | None = None,
+    seed: int | None = None,
+    thin: int | None = None,
+    kernel_options: dict[str, Any] | None = None,
+    path: Any = None,
+    resume: Any = None,
+    progress: bool = True,
+) -> Any:
+    """Sample the posterior of precisions and noise, and draw the weights given them.
+
+    Parameters
+    ----------
+    fit : MapFit
+        Data, dictionary, prior and noise prior; and the point around which chains start.
+    kernel : {"nuts"}
+        Default "nuts": NumPyro's No-U-Turn sampler.
+    num_warmup, num_samples, num_chains : int
+        Steps of adaptation (default 1000), kept draws of each chain, chains (default 4).
+    prior : Prior, optional
+        Another prior than the fit's.
+    start : {"map", "dispersed"}
+        Where chains start: around the MAP, jittered, with pruned precisions drawn from the prior beyond the point where
+        they matter (default); or anywhere in the prior's range.
+    seed : int
+        Default 0. The same seed gives the same draws.
+    thin : int
+        Keep every thin-th draw. Default 1.
+    kernel_options : dict
+        Passed to the kernel, such as ``{"target_accept_prob": 0.95}`` for NUTS.
+    path : path, optional
+        A new folder in which the run is stored while it runs.
+    resume : path, optional
+        The folder of a stored run to go on with, up to `num_samples` draws a chain in all. Bit for bit what one longer
+        run would have given. Arguments left out are those of the stored run.
+    progress : bool
+        Show a progress bar on a terminal.
+
+    Returns
+    -------
+    arviz.InferenceData or xarray.DataTree
+        With ArviZ 0.23 and ArviZ 1.x. Groups `posterior` (alpha, weights, noise_variance, gamma, degrees_of_freedom),
+        `sample_stats`, `log_likelihood` (exact leave-one-out terms of t), `log_prior` (per d log alpha),
+        `observed_data`, `constant_data`.
+
+    Raises
+    ------
+    ValueError
+        For bad input, before any work; the message names the argument and the remedy.
+
+    Warns
+    -----
+    SamplingWarning
+        If R-hat exceeds 1.01, an effective sample size falls below 400, a transition diverged, or the posterior has
+        left the components of the MAP.
+    """
+    if not isinstance(fit, MapFit):
+        raise ValueError(f"fit must be a MapFit, got {type(fit).__name__}: call fit_map first")
+    if path is not None and resume is not None:
+        raise ValueError("path= starts a stored run and resume= goes on with one: give one of the two")
+    if prior is not None and not isinstance(prior, Prior):
+        raise ValueError(f"prior must be a Prior such as Smoothness('BIC') or Jeffreys(), got {prior!r}")
+    _check_count("num_samples", num_samples, 4)
+    wanted = {
+        "kernel": kernel,
+        "kernel_options": kernel_options,
+        "num_warmup": num_warmup,
+        "num_chains": num_chains,
+        "thin": thin,
+        "seed": seed,
+        "start": start,
+        "prior": None if prior is None else _prior_record(prior),
+    }
+    given = {name: value for name, value in wanted.items() if value is not None}
+    store = None if path is None and resume is None else _Store(Path(resume if path is None else path))
+    if store and resume is not None:
+        settings = store.settings(given)
+        stored_prior = getattr(priors, settings.prior["type"])(**settings.prior["config"])
+        problem = fit.problem(stored_prior)
+        if settings.problem != _fingerprint(fit):
+            raise ValueError(f"resume={resume}: that run was of other data or another dictionary: give the same fit")
+    else:
+        problem = fit.problem(prior)
+        settings = _new_settings(fit, prior or fit.prior, given)
+        if store:
+            store.create(settings)
+    raw = _run(fit, problem, settings, num_samples, store, progress)
+    data = _to_arviz(fit, problem, settings, raw)
+    for message in _complaints(fit, problem, settings, data):
+        warnings.warn(message, SamplingWarning, stacklevel=2)
+    return data
+
+
+def predict_posterior(
+    fit: MapFit, post: Any, x_new: Any = None, noise: bool = True, max_draws: int = 1000
+) -> tuple[Array, Array]:
+    """Posterior predictive mean and standard deviation, averaged over draws of the hyperparameters.
+
+    For each draw the function's mean and variance are exact; the result has the mean of the former, and the mean of the
+    latter plus the variance of the former.
+
+    Parameters
+    ----------
+    fit : MapFit
+        The fit that was sampled.
+    post : ArviZ object
+        What `sample` returned.
+    x_new : array, optional
+        New inputs; default the training inputs.
+    noise : bool
+        Whether the sd is that of a new observation or of the function alone.
+    max_draws : int
+        Draws to use at most, evenly spread; each costs O(N M min(N, M)).
+    """
+    alpha, noise_variance = hyperparameters(fit, post, max_draws)
+    problem = fit.problem()
+    mean, variance = predict(problem, alpha, noise_variance, x_new)
+    total = variance.mean(0) + mean.var(0) + (noise_variance.mean() if noise else 0.0)
+    return fit.offset + fit.scale * mean.mean(0), fit.scale * np.sqrt(total)
+
+
+def hyperparameters(fit: MapFit, post: Any, max_draws: int | None = None) -> tuple[Array, Array]:
+    """Draws of alpha (draws, M) and of the noise variance (draws,) in units of the search, all chains in a row."""
+    posterior = arviz_io.group(post, "posterior")
+    if posterior.sizes.get("basis") != fit.n_columns:
+        raise ValueError(f"post has {posterior.sizes.get('basis')} columns, fit {fit.n_columns}: give the fit sampled")
+    unit = fit.problem().norms / fit.scale
+    alpha = posterior["alpha"].values.reshape(-1, fit.n_columns) / unit**2
+    noise_variance = posterior["noise_variance"].values.reshape(-1) / fit.scale**2
+    if max_draws is not None and len(alpha) > max_draws:
+        chosen = np.linspace(0, len(alpha) - 1, max_draws).round().astype(int)
+        return alpha[chosen], noise_variance[chosen]
+    return alpha, noise_variance
+
+
+def _check_count(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name}={value!r} must be a whole number of at least {least}")
+
+
+def _prior_record(prior: Prior) -> dict[str, Any]:
+    return {"type": type(prior).__name__, "config": prior.config()}
+
+
+def _new_settings(fit: MapFit, prior: Prior, given: dict[str, Any]) -> _Settings:
+    chosen = {**_DEFAULTS, **given, "prior": _prior_record(prior), "problem": _fingerprint(fit)}
+    if chosen["kernel"] not in _WARMUP:
+        raise ValueError(f"kernel={chosen['kernel']!r} is unknown: choose one of {tuple(_WARMUP)}")
+    chosen.setdefault("num_warmup", _WARMUP[chosen["kernel"]])
+    if chosen["start"] not in ("map", "dispersed"):
+        raise ValueError(f"start={chosen['start']!r} is unknown: choose 'map' or 'dispersed'")
+    for name, least in (("num_warmup", 50), ("num_chains", 1), ("thin", 1), ("seed", 0)):
+        _check_count(name, chosen[name], least)
+        chosen[name] = int(chosen[name])
+    if not isinstance(chosen["kernel_options"], dict):
+        raise ValueError(f"kernel_options={chosen['kernel_options']!r} must be a dictionary of the kernel's arguments")
+    return _Settings(**chosen)
+
+
+def _fingerprint(fit: MapFit) -> str:
+    """Of the data, the dictionary and the noise; equal for a fit that was saved and loaded."""
+    digest = hashlib.sha256(fit.t.tobytes())
+    digest.update(fit.design.norms().tobytes())
+    digest.update(fit.design.project(fit.t).tobytes())
+    digest.update(repr((fit.settings["noise_given"], fit.settings["noise_prior"], fit.settings["center"])).encode())
+    if fit.settings["noise_given"]:
+        digest.update(np.float64(fit.noise_variance).tobytes())
+    return digest.hexdigest()
+
+
+class _Chains:
+    """A kernel compiled for one chain: states in, states and draws out."""
+
+    def __init__(self, problem: Problem, settings: _Settings):
+        self.arguments, options = model_arguments(problem)
+        self.kernel, self.fields = _make_kernel(settings, options)
+        self.options = options if settings.kernel == "nuts" else {}
+        self.num_warmup, self.thin = settings.num_warmup, settings.thin
+        self._compiled: Callable[..., Any] | None = None
+
+    def first_states(self, keys: Array, positions: list[dict[str, Array]]) -> list[Any]:
+        # NUTS prepares itself in its first `init`; afterwards `init` may be traced
+        states = [self._init(keys[0], positions[0])]
+        later = jax.jit(self._init)
+        return states + [later(key, position) for key, position in zip(keys[1:], positions[1:], strict=True)]
+
+    def _init(self, key: Any, position: dict[str, Any]) -> Any:
+        return self.kernel.init(key, self.num_warmup, position, self.arguments, self.options)
+
+    def compile(self, state: Any) -> None:
+        transform = self.kernel.postprocess_fn(self.arguments, self.options)
+
+        def collect(state: Any) -> dict[str, Any]:
+            found = {name: getattr(state, name) for name in self.fields}
+            return {**found, **transform(getattr(state, self.kernel.sample_field))}
+
+        def step(_: Any, state: Any) -> Any:
+            return self.kernel.sample(state, self.arguments, self.options)
+
+        def one(i: Any, carried: Any) -> Any:
+            state, thin, kept = carried
+            state = jax.lax.fori_loop(0, thin, step, state)
+            return state, thin, jax.tree.map(lambda all_, new: all_.at[i].set(new), kept, collect(state))
+
+        def advance(state: Any, count: Any, thin: Any) -> Any:
+            # The length is an argument and the buffer always as long, so that one compiled function makes every draw:
+            # how a run was cut into rounds cannot be seen in its last bit
+            like = jax.eval_shape(collect, state)
+            kept = jax.tree.map(lambda leaf: jnp.zeros((_ROUND, *leaf.shape), leaf.dtype), like)
+            state, _, kept = jax.lax.fori_loop(0, count, one, (state, thin, kept))
+            return state, kept
+
+        self._compiled = jax.jit(advance).lower(state, jnp.int64(0), jnp.int64(0)).compile()
+
+    def advance(self, states: list[Any], count: int, thin: int, pool: ThreadPoolExecutor) -> tuple[list[Any], Any]:
+        """`count` draws of every chain, `thin` steps apart, with the chains on a leading axis."""
+        compiled, lengths = self._compiled, (jnp.int64(count), jnp.int64(thin))
+        assert compiled is not None
+        done = list(pool.map(lambda state: jax.block_until_ready(compiled(state, *lengths)), states))
+        kept = [jax.tree.map(lambda leaf: np.asarray(leaf)[:count], kept) for _, kept in done]
+        return [state for state, _ in done], jax.tree.map(lambda *parts: np.stack(parts), *kept)
+
+
+def _make_kernel(settings: _Settings, options: dict[str, Any]) -> tuple[Any, tuple[str, ...]]:
+    """A kernel, and which fields of its state are kept beside the draws."""
+    try:
+        return NUTS(model, **settings.kernel_options), ("diverging", "accept_prob", "num_steps", "energy")
+    except TypeError as error:
+        raise ValueError(f"kernel_options={settings.kernel_options}: {error}") from error
+
+
+def _run(
+    fit: MapFit, problem: Problem, settings: _Settings, num_samples: int, store: _Store | None, progress: bool
+) -> dict[str, Array]:
+    """Draws and statistics of shape (chain, draw, ...), in units of the search."""
+    chains, warmed, count = settings.num_chains, 0, 0
+    kept: list[dict[str, Array]] = []
+    with jax.enable_x64(True):
+        runner = _Chains(problem, settings)
+        keys = np.asarray(jax.random.split(jax.random.PRNGKey(settings.seed), (chains, 2)))
+        positions = [_start(fit, problem, settings.start, key) for key in keys[:, 0]]
+        states = runner.first_states(keys[:, 1], positions)
+        if store:
+            for stored, leaves, already in store.rounds():
+                states = [_with_leaves(states[k], [leaf[k] for leaf in leaves]) for k in range(chains)]
+                kept += [stored] if stored else []
+                warmed = already
+            count = sum(stored["alpha"].shape[1] for stored in kept)
+        with ThreadPoolExecutor(min(chains, workers())) as pool, _Bar(progress, settings, num_samples) as bar:
+            runner.compile(states[0])
+            bar.skip(warmed + count)
+            while warmed < settings.num_warmup or count < num_samples:
+                warming = warmed < settings.num_warmup
+                rest = settings.num_warmup - warmed if warming else num_samples - count
+                length = min(_ROUND, rest)
+                states, new = runner.advance(states, length, 1 if warming else settings.thin, pool)
+                warmed, count = (warmed + length, count) if warming else (warmed, count + length)
+                kept += [] if warming else [new]
+                if store:
+                    leaves = [np.stack(parts) for parts in zip(*map(jax.tree.leaves, states), strict=True)]
+                    store.append({} if warming else new, leaves, warmed)
+                bar.update(length, new)
+    return {name: np.concatenate([part[name] for part in kept], axis=1)[:, :num_samples] for name in kept[0]}
+
+
+def _with_leaves(state: Any, leaves: list[Array]) -> Any:
+    old, structure = jax.tree.flatten(state)
+    if [np.shape(leaf) for leaf in old] != [np.shape(leaf) for leaf in leaves]:
+        raise ValueError("the stored state is of another version of the kernel: start a new run")
+    new = [jnp.asarray(leaf, jnp.asarray(like).dtype) for leaf, like in zip(leaves, old, strict=True)]
+    return jax.tree.unflatten(structure, new)
+
+
+def _start(fit: MapFit, problem: Problem, start: str, key: Array) -> dict[str, Any]:
+    """A starting point on the unconstrained scale.
+
+    Above its own knee, where it stops to matter, a pruned precision feels the prior alone, and is drawn from it.
+    """
+    known = problem.noise.fixed
+    m = problem.design.n_columns
+    for_noise, for_alpha, for_jitter = jax.random.split(jnp.asarray(key), 3)
+    if start == "dispersed":
+        log_noise = np.log(known) if known else jax.random.uniform(for_noise, minval=np.log(0.01), maxval=0.0)
+    else:
+        sd = np.sqrt(2.0 / len(fit.t))  # the posterior's, if all else were known
+        map_noise = np.log(fit.noise_variance / problem.scale**2)
+        log_noise = np.log(known) if known else map_noise + sd * jax.random.normal(for_noise)
+    prior = precision(problem.prior, jnp.exp(log_noise))
+    share = jax.random.uniform(for_alpha, (m,))
+    if start == "map":
+        knee = jnp.clip(10.0 * jnp.exp(-log_noise), problem.prior.low, problem.prior.high)
+        below = jnp.minimum(prior.cdf(knee), 0.99)
+        share = below + (1 - below) * share
+    alpha = jnp.broadcast_to(prior.icdf(share), (m,))
+    if start == "map":
+        unit = problem.norms[fit.active] / problem.scale
+        jittered = jnp.log(fit.alpha / unit**2) + jax.random.normal(for_jitter, (len(fit.active),))
+        alpha = alpha.at[fit.active].set(jnp.exp(jittered))
+    # Off the ends of the range, where the unconstrained scale runs to infinity
+    low, high = jnp.log(problem.prior.low), jnp.log(problem.prior.high)
+    margin = 0.01 * (high - low)
+    alpha = jnp.exp(jnp.clip(jnp.log(alpha), low + margin, high - margin))
+    position = {"alpha": dist.biject_to(prior.support).inv(alpha)}
+    if not known:
+        position["noise_variance"] = jnp.asarray(log_noise)
+    return position
+
+
+class _Bar:
+    """A tqdm bar over all steps of all chains, on a terminal."""
+
+    def __init__(self, wanted: bool, settings: _Settings, num_samples: int):
+        self._chains, self._divergences, self._bar = settings.num_chains, 0, None
+        self._name, self._warmup = settings.kernel, settings.num_warmup
+        if wanted:
+            from tqdm import tqdm
+
+            total = self._chains * (settings.num_warmup + num_samples)
+            self._bar = tqdm(total=total, desc=f"{settings.kernel}, compiling", unit=" draws", disable=None)
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def skip(self, steps: int) -> None:
+        """Steps of each chain that were stored already."""
+        if self._bar is not None:
+            self._bar.update(self._chains * steps)
+
+    def update(self, length: int, new: dict[str, Array]) -> None:
+        if self._bar is None:
+            return
+        self._bar.update(self._chains * length)
+        warming = self._bar.n <= self._chains * self._warmup
+        self._bar.set_description(f"{self._name}, {'warming up' if warming else 'sampling'}", refresh=False)
+        said = []
+        if "num_steps" in new:
+            said.append(f"{new['num_steps'].mean():.0f} gradients a draw")
+        if "diverging" in new and not warming:
+            self._divergences += int(new["diverging"].sum())
+            said.append(f"{self._divergences} divergences")
+        self._bar.set_postfix_str(", ".join(said))
+
+
+class _Store:
+    """A folder with the settings of a run and one file for each round; files are added, never changed."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def create(self, settings: _Settings) -> None:
+        if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+            raise ValueError(
+                f"path={self.folder} exists already: resume= goes on with a stored run, or give a new name"
+            )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        _write_beside(self.folder / "run.json", lambda file: file.write(json.dumps(asdict(settings)).encode()))
+
+    def settings(self, given: dict[str, Any]) -> _Settings:
+        """The stored settings; what is given again must agree with them."""
+        try:
+            record = json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise ValueError(f"resume={self.folder} holds no stored run: start one with path=") from error
+        if record["format"] != _FORMAT:
+            raise ValueError(
+                f"resume={self.folder} has format {record['format']}, this version reads {_FORMAT}: start a new run"
+            )
+        for name, value in given.items():
+            if value != record[name]:
+                raise ValueError(f"{name}={value!r} differs from the stored run's {record[name]!r}: leave it out")
+        return _Settings(**record)
+
+    def rounds(self) -> Iterator[tuple[dict[str, Array], list[Array], int]]:
+        """Draws, leaves of the states and steps of warm-up after each stored round; draws are {} during warm-up."""
+        for path in sorted(self.folder.glob("round-*.npz")):
+            with np.load(path, allow_pickle=False) as stored:
+                draws = {name[6:]: stored[name] for name in stored.files if name.startswith("draws.")}
+                count = sum(name.startswith("state.") for name in stored.files)
+                yield draws, [stored[f"state.{i}"] for i in range(count)], int(stored["warmed"])
+
+    def append(self, draws: dict[str, Array], leaves: list[Array], warmed: int) -> None:
+        arrays = {f"draws.{name}": value for name, value in draws.items()}
+        arrays |= {f"state.{i}": leaf for i, leaf in enumerate(leaves)}
+        number = sum(1 for _ in self.folder.glob("round-*.npz"))
+        arrays["warmed"] = np.array(warmed)
+        _write_beside(self.folder / f"round-{number:06d}.npz", lambda file: np.savez(file, **arrays))  # type: ignore
+
+
+def _write_beside(path: Path, write: Callable[[Any], Any]) -> None:
+    """Write a file under another name, push it to the disk and rename it: it is there in full, or not at all."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with open(beside, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def _to_arviz(fit: MapFit, problem: Problem, settings: _Settings, raw: dict[str, Array]) -> Any:
+    """Draws with all that follows from them, as an ArviZ object."""
+    alpha = raw.pop("alpha")
+    chains, draws, m = alpha.shape
+    noise = raw.pop("noise_variance", np.full((chains, draws), problem.noise.fixed))
+    known = describe(problem, alpha.reshape(-1, m), noise.reshape(-1), _weight_keys(settings.seed, chains, draws))
+    known = {name: value.reshape(chains, draws, *value.shape[1:]) for name, value in known.items()}
+    names = {"accept_prob": "acceptance_rate", "num_steps": "n_steps"}  # ArviZ's for NumPyro's
+    stats = {names.get(name, name): value for name, value in raw.items()}
+    stats["log_likelihood"] = known.pop("log_likelihood")
+    # Per d log(alpha) d log(sigma^2), the coordinates that are sampled
+    stats["lp"] = stats["log_likelihood"] + known["log_prior"].sum(-1) + problem.noise.log_density(noise)
+    attrs = {
+        "kernel": settings.kernel,
+        "num_warmup": settings.num_warmup,
+        "thin": settings.thin,
+        "seed": settings.seed,
+        "start": settings.start,
+        "prior": repr(getattr(priors, settings.prior["type"])(**settings.prior["config"])),
+    }
+    return draws_to_arviz(fit, {"alpha": alpha, "noise_variance": noise, **known}, stats, attrs)
+
+
+def _weight_keys(seed: int, chains: int, draws: int) -> Array:
+    """One key for each draw of the weights, the same however long the run is."""
+    base = jax.random.fold_in(jax.random.PRNGKey(seed), 2**31)
+    by_chain = jax.vmap(jax.random.fold_in, (None, 0))(base, jnp.arange(chains))
+    keys = jax.vmap(lambda key: jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(draws)))(by_chain)
+    return np.asarray(keys).reshape(chains * draws, -1)
+
+
+def _complaints(fit: MapFit, problem: Problem, settings: _Settings, data: Any) -> Iterator[str]:
+    """What is wrong with a run, and what to try."""
+    posterior = arviz_io.group(data, "posterior")
+    stats = arviz_io.group(data, "sample_stats")
+    gamma = posterior["gamma"].mean(("chain", "draw")).values
+    watched = np.argsort(-gamma)[:1000]  # the rest of a large dictionary hardly matters, and would take minutes
+    values = [np.log(posterior["alpha"].values[..., watched]), posterior["degrees_of_freedom"].values[..., None]]
+    if not problem.noise.fixed:
+        values.append(np.log(posterior["noise_variance"].values)[..., None])
+    labels = [f"alpha of {name}" for name in posterior["basis"].values[watched]]
+    labels += ["degrees_of_freedom", "noise_variance"]
+    rhat, ess = arviz_io.rhat_and_ess(np.concatenate(values, -1))
+    worst, least = int(np.argmax(rhat)), int(np.argmin(ess))
+    remedy = 'try kernel="exchange", which moves between local maxima, or more draws'
+    if settings.kernel == "exchange":
+        remedy = "take more draws, or thin="
+    if rhat[worst] > 1.01 or ess[least] < 400:
+        yield (
+            f"sample: the chains have not mixed: R-hat {rhat[worst]:.3f} for {labels[worst]} (should be below 1.01), "
+            f"smallest effective sample size {ess[least]:.0f} ({labels[least]}; should exceed 400): {remedy}"
+        )
+    divergences = int(stats["diverging"].values.sum()) if "diverging" in stats else 0
+    if divergences:
+        yield (
+            f"sample: {divergences} divergent transitions, where the posterior is too steep for NUTS: {remedy}, or "
+            'kernel_options={"target_accept_prob": 0.95}'
+        )
+    mean = float(posterior["degrees_of_freedom"].mean())
+    if fit.degrees_of_freedom >= 1 and mean < 0.5 * fit.degrees_of_freedom:
+        high = np.max(problem.prior.high)
+        yield (
+            f"sample: the posterior has left the components of the MAP: {mean:.3g} degrees of freedom on average where "
+            f"the MAP has {fit.degrees_of_freedom:.3g}. The prior's mass near `high` (here {high:.1g} relative to "
+            "|column|^2 / spread(t)^2) outweighs the likelihood: try a smaller `high`, or measure='log'"
+        )

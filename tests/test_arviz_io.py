@@ -1,0 +1,204 @@
+"""ArviZ objects: groups, dimensions and coordinates, netCDF, and ArviZ's own functions on them, on both generations."""
+
+import os
+import warnings
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+import sbl_ppl as sbl
+from sbl_ppl.arviz_io import _arviz, _is_tree, elpd, elpd_terms, group, point_elpd, rhat_and_ess
+
+az = _arviz()
+GROUPS = {
+    "posterior": {"alpha", "weights", "noise_variance", "gamma", "degrees_of_freedom"},
+    "log_likelihood": {"t"},
+    "observed_data": {"t"},
+    "constant_data": {"map_active", "map_alpha", "part", "offset", "x"},
+}
+
+
+@pytest.fixture
+def no_warnings_of_arviz():
+    """What ArviZ says of pandas, Matplotlib and itself is not ours."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+    plt.close("all")
+
+
+def test_groups_and_variables(sampled):
+    fit, post, _ = sampled
+    for name, variables in GROUPS.items():
+        assert set(group(post, name).data_vars) == variables
+        assert set(group(fit.to_arviz(), name).data_vars) == variables
+    assert set(group(post, "log_prior").data_vars) == {"alpha"}
+    stats = {"diverging", "acceptance_rate", "n_steps", "energy", "lp", "log_likelihood"}
+    assert set(group(post, "sample_stats").data_vars) == stats
+    assert group(post, "sample_stats")["diverging"].dtype == bool
+
+
+def test_dimensions_and_coordinates(sampled):
+    fit, post, _ = sampled
+    for data, draws in ((post, (2, 150)), (fit.to_arviz(num_draws=77), (1, 77))):
+        posterior = group(data, "posterior")
+        for name in ("alpha", "weights", "gamma"):
+            assert posterior[name].dims == ("chain", "draw", "basis")
+            assert posterior[name].shape == (*draws, 8)
+        for name in ("noise_variance", "degrees_of_freedom"):
+            assert posterior[name].dims == ("chain", "draw")
+        assert list(posterior["basis"].values) == fit.design.labels
+        assert group(data, "log_likelihood")["t"].dims == ("chain", "draw", "obs")
+        np.testing.assert_array_equal(group(data, "observed_data")["t"].values, fit.t)
+        np.testing.assert_array_equal(group(data, "observed_data")["obs"].values, fit.x)
+        assert list(group(data, "constant_data")["part"].values) == ["Gaussian(1.0)"] * 7 + ["Bias"]
+    assert float(group(post, "posterior")["alpha"].sel(basis=fit.labels[0]).mean()) > 0
+
+
+def test_object_is_of_the_installed_generation(sampled):
+    assert type(sampled[1]).__name__ == ("DataTree" if _is_tree() else "InferenceData")
+
+
+def test_delta_function_stands_still_but_for_the_weights(sampled):
+    """Weights against mean and covariance: 4000 draws, 4.5 standard errors."""
+    fit, _, _ = sampled
+    posterior = group(fit.to_arviz(num_draws=4000), "posterior")
+    for name in ("alpha", "noise_variance", "gamma", "degrees_of_freedom"):
+        assert np.ptp(posterior[name].values, axis=1).max() == 0
+    np.testing.assert_allclose(posterior["alpha"].values[0, 0, fit.active], fit.alpha, rtol=1e-12)
+    np.testing.assert_allclose(posterior["noise_variance"].values[0, 0], fit.noise_variance, rtol=1e-12)
+    assert np.isfinite(posterior["alpha"].values).all()
+    weights = posterior["weights"].values[0]
+    pruned = np.setdiff1d(np.arange(8), fit.active)
+    assert not weights[:, pruned].any()
+    kept, sd = weights[:, fit.active], np.sqrt(fit.variance)
+    assert np.all(np.abs(kept.mean(0) - fit.mean) < 4.5 * sd / np.sqrt(4000))
+    found = np.cov(kept.T) / np.multiply.outer(sd, sd)
+    assert np.all(np.abs(found - fit.covariance / np.multiply.outer(sd, sd)) < 4.5 * np.sqrt(2 / 4000))
+
+
+def test_delta_function_leaves_one_out_exactly(sampled):
+    fit, _, _ = sampled
+    Phi, t = fit.design.columns(fit.active), fit.t - fit.offset
+    C = fit.noise_variance * np.eye(24) + Phi / fit.alpha @ Phi.T
+    for n in range(24):
+        rest = np.arange(24) != n
+        pull = np.linalg.solve(C[np.ix_(rest, rest)], C[rest, n])
+        variance = C[n, n] - pull @ C[rest, n]
+        exact = -0.5 * (np.log(2 * np.pi * variance) + (t[n] - pull @ t[rest]) ** 2 / variance)
+        np.testing.assert_allclose(fit.leave_one_out()[n], exact, rtol=1e-8)
+    terms = group(fit.to_arviz(), "log_likelihood")["t"].values
+    np.testing.assert_allclose(terms[0, 0], fit.leave_one_out(), rtol=1e-12)
+
+
+def test_bad_number_of_draws_is_named(sampled):
+    with pytest.raises(ValueError, match="num_draws=2"):
+        sampled[0].to_arviz(num_draws=2)
+
+
+def test_netcdf_round_trip(sampled, tmp_path):
+    fit, post, _ = sampled
+    for name, data in {"posterior": post, "delta": fit.to_arviz()}.items():
+        back = sbl.read_netcdf(sbl.write_netcdf(data, tmp_path / f"{name}.nc"))
+        for part in GROUPS:
+            assert group(back, part).equals(group(data, part))
+            assert list(group(back, part).coords) == list(group(data, part).coords)
+        assert group(back, "posterior").attrs["prior"] == "Smoothness(c='BIC')"
+    sbl.write_netcdf(back, tmp_path / "delta.nc")  # a file that is open is replaced, not destroyed
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["delta.nc", "posterior.nc"]
+    assert sbl.compare(fit, sbl.read_netcdf(tmp_path / "posterior.nc")).verdict == sbl.compare(fit, post).verdict
+
+
+def test_failed_write_keeps_the_old_file(sampled, tmp_path, monkeypatch):
+    path = sbl.write_netcdf(sampled[1], tmp_path / "post.nc")
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space"):
+        sbl.write_netcdf(sampled[0].to_arviz(), path)
+    assert path.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["post.nc"]
+
+
+def test_missing_file_and_missing_group_are_named(sampled, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*nothing\.nc"):
+        sbl.read_netcdf(tmp_path / "nothing.nc")
+    with pytest.raises(ValueError, match="no group 'nonsense'"):
+        group(sampled[1], "nonsense")
+
+
+@pytest.mark.usefixtures("no_warnings_of_arviz")
+class TestArvizFunctions:
+    def test_summary(self, sampled):
+        for data in (sampled[1], sampled[0].to_arviz()):
+            table = az.summary(data, var_names=["alpha", "noise_variance", "degrees_of_freedom"])
+            assert len(table) == 10
+            assert f"alpha[{sampled[0].labels[0]}]" in table.index
+
+    def test_loo_and_compare(self, sampled):
+        fit, post, _ = sampled
+        result = az.loo(post, pointwise=True)
+        table = az.compare({"delta": point_elpd(result, fit.leave_one_out()), "posterior": result})
+        assert set(table.index) == {"delta", "posterior"}
+        table = az.compare({"one": post, "two": post})
+        assert len(table) == 2
+
+    @pytest.mark.parametrize("name", ["plot_forest", "plot_trace", "plot_rank"])
+    def test_plots(self, sampled, name, tmp_path):
+        plot = getattr(az, name)(sampled[1], var_names=["noise_variance", "degrees_of_freedom"])
+        figure = plt.gcf()
+        figure.savefig(tmp_path / "figure.png")
+        assert plot is not None
+        assert (tmp_path / "figure.png").stat().st_size > 5000
+
+    def test_prior_sensitivity(self, sampled):
+        """Power-scaling the prior per d log(alpha) scales the severity c; the degrees of freedom must feel it."""
+        names = ["degrees_of_freedom", "noise_variance"]
+        if _is_tree():
+            result = az.psense(sampled[1], group="prior", var_names=names)
+        else:
+            result = az.psens(sampled[1], component="prior", var_names=names)
+        assert np.isfinite(float(result["degrees_of_freedom"]))
+
+    def test_delta_function_beside_posterior_in_one_forest(self, sampled, tmp_path):
+        data = {"delta": sampled[0].to_arviz(), "posterior": sampled[1]}
+        if _is_tree():
+            az.plot_forest(data, var_names=["noise_variance"])
+        else:
+            az.plot_forest(list(data.values()), model_names=list(data), var_names=["noise_variance"])
+        plt.gcf().savefig(tmp_path / "forest.png")
+
+
+def test_leave_one_out_of_the_draws_is_the_harmonic_mean(sampled):
+    """Far from heavy tails Pareto smoothing changes little: within .02 nats a point of the plain harmonic mean."""
+    _, post, _ = sampled
+    terms, k = elpd_terms(elpd(post))
+    values = group(post, "log_likelihood")["t"].values.reshape(300, -1)
+    harmonic = -np.log(np.mean(np.exp(-values), 0))
+    easy = k < 0.3
+    assert easy.sum() > 12
+    np.testing.assert_allclose(terms[easy], harmonic[easy], atol=0.02)
+
+
+def test_diagnostics_of_odd_chains():
+    draws = np.random.default_rng(0).standard_normal((2, 400, 3))
+    draws[..., 1] = 7.0
+    draws[1, :, 2] += 5.0
+    rhat, ess = rhat_and_ess(draws)
+    assert rhat[0] < 1.02
+    assert 500 < ess[0] < 1100
+    assert (rhat[1], ess[1]) == (1.0, 800.0)
+    assert rhat[2] > 1.5
+    one, _ = rhat_and_ess(draws[:1])
+    assert one[0] < 1.02
+    few, none = rhat_and_ess(draws[:1, :5])
+    assert np.isinf(few[0])
+    assert none[0] == 0

@@ -1,0 +1,157 @@
+"""The comparison of the delta function with the posterior: its numbers, its sentence, its table and its picture."""
+
+import dataclasses
+import warnings
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+import sbl_ppl as sbl
+from sbl_ppl.arviz_io import group
+
+
+@pytest.fixture(scope="module")
+def report(sampled):
+    fit, post, signal = sampled
+    return sbl.compare(fit, post, truth=signal)
+
+
+def test_predictions_are_those_of_the_two(sampled, report):
+    fit, post, _ = sampled
+    mean, sd = sbl.predict_posterior(fit, post)
+    np.testing.assert_allclose(report.posterior.mean, mean, rtol=1e-12)
+    np.testing.assert_allclose(report.posterior.sd, sd, rtol=1e-12)
+    np.testing.assert_array_equal(report.delta.sd, fit.predict()[1])
+    np.testing.assert_allclose(report.difference, (mean - fit.predict()[0]) / np.sqrt(fit.noise_variance), rtol=1e-9)
+    np.testing.assert_allclose(report.sd_ratio, sd / fit.predict()[1], rtol=1e-12)
+    smooth = sbl.predict_posterior(fit, post, noise=False)[1] / fit.predict(noise=False)[1]
+    np.testing.assert_allclose(report.function_sd_ratio, smooth, rtol=1e-12)
+
+
+def test_divergence_is_that_of_two_normals(report):
+    """By quadrature over a new observation."""
+    p, q = report.posterior, report.delta
+    t = np.linspace(-20, 30, 50_001)[:, None]
+
+    def log_normal(mean, sd):
+        return -0.5 * ((t - mean) / sd) ** 2 - np.log(sd * np.sqrt(2 * np.pi))
+
+    lp, lq = log_normal(p.mean, p.sd), log_normal(q.mean, q.sd)
+    exact = np.trapezoid(np.exp(lp) * (lp - lq), t, axis=0).mean()
+    np.testing.assert_allclose(report.divergence, exact, rtol=1e-6)
+
+
+def test_components_and_noise(sampled, report):
+    fit, post, _ = sampled
+    posterior = group(post, "posterior")
+    known = report.components
+    np.testing.assert_array_equal(known["map_alpha"][fit.active], fit.alpha)
+    assert np.isinf(np.delete(known["map_alpha"], fit.active)).all()
+    np.testing.assert_allclose(known["gamma"], posterior["gamma"].values.mean((0, 1)), rtol=1e-12)
+    draws = posterior["alpha"].values.reshape(-1, 8)
+    np.testing.assert_allclose(known["alpha_95"], np.quantile(draws, 0.95, axis=0), rtol=1e-12)
+    noise = posterior["noise_variance"].values
+    assert report.noise_variance["map_quantile"] == np.mean(noise < fit.noise_variance)
+    assert report.noise_variance["q50"] == np.quantile(noise, 0.5)
+    assert report.degrees_of_freedom["map"] == fit.degrees_of_freedom
+    there, here = known["gamma"], known["map_gamma"]
+    np.testing.assert_allclose(report.displaced, np.abs(there - here).sum() / (there + here).sum(), rtol=1e-12)
+
+
+def test_coverage_counts_the_truth_in_the_band(sampled, report):
+    fit, _, signal = sampled
+    mean, sd = fit.predict(noise=False)
+    assert report.coverage["delta"] == np.mean(np.abs(signal - mean) <= 1.96 * sd)
+    assert 0 <= report.coverage["posterior"] <= 1
+    assert sbl.compare(*sampled[:2]).coverage is None
+
+
+def test_elpd_of_both(sampled, report):
+    fit, _, _ = sampled
+    table = report.table()
+    assert set(table.index) == {"delta", "posterior"}
+    change, se = report.elpd_difference
+    assert se > 0
+    text = repr(report)
+    assert f"difference {change:+.2f}" in text
+    assert f"{fit.leave_one_out().sum():.2f}" in text
+
+
+def test_a_grid_of_new_inputs(sampled):
+    fit, post, _ = sampled
+    x = np.linspace(-2, 2, 11)
+    report = sbl.compare(fit, post, x_new=x, max_draws=50)
+    assert report.difference.shape == (11,)
+    with pytest.raises(ValueError, match=r"truth has shape \(3,\), the grid \(11,\)"):
+        sbl.compare(fit, post, x_new=x, truth=[1.0, 2.0, 3.0])
+
+
+def test_sentence_follows_the_numbers(report):
+    assert "For prediction the delta function is" in repr(report)
+    same = dataclasses.replace(report, posterior=report.delta)
+    assert "good here: a new observation costs 0 nats" in same.verdict
+    far = dataclasses.replace(report.delta, mean=report.delta.mean + 3)
+    assert "is poor here" in dataclasses.replace(report, posterior=far).verdict
+    known = report.components
+    point = np.where(np.isfinite(known["map_alpha"]), known["map_alpha"], 1e10)
+    sure = known | {"gamma": known["map_gamma"], "alpha_05": point, "alpha_95": point}
+    assert "hyperparameters it is good" in dataclasses.replace(report, components=sure).verdict
+    assert "hyperparameters it is not" in report.verdict
+
+
+def test_table_of_columns(sampled, report):
+    table = report.to_dataframe()
+    assert list(table.index) == sampled[0].design.labels
+    assert {"map_alpha", "alpha_05", "alpha_95", "map_gamma", "gamma", "weight", "weight_sd"} <= set(table.columns)
+
+
+def test_picture(report, tmp_path):
+    axes = sbl.plot_comparison(report)
+    axes[0].figure.savefig(tmp_path / "comparison.png")
+    assert (tmp_path / "comparison.png").stat().st_size > 20_000
+    assert len(axes) == 4
+    assert len(axes[2].get_xticklabels()) == 8
+    own = plt.subplots(2, 2)[1]
+    assert sbl.plot_comparison(report, columns=3, axes=own)[0] is own[0, 0]
+    plt.close("all")
+
+
+def test_bad_input_is_named(sampled):
+    fit, post, _ = sampled
+    with pytest.raises(ValueError, match="fit must be a MapFit"):
+        sbl.compare(post, fit)
+    with pytest.raises(ValueError, match="no group 'posterior'"):
+        sbl.compare(fit, {})
+    other = sbl.fit_map(fit.x, fit.t, sbl.Gaussian(1.0))
+    with pytest.raises(ValueError, match="post has 8 columns, fit 24"):
+        sbl.compare(other, post)
+
+
+def test_two_identical_columns_make_a_ridge_that_predictions_do_not_feel():
+    """T01's thought experiment: only 1/alpha_1 + 1/alpha_2 is known, so either column can do the work.
+
+    The share of the first one in the sum is spread over all of (0, 1); the predictions of the delta function, which
+    keeps one of the two, and of the posterior agree within .02 nats.
+    """
+    x = np.linspace(-2, 2, 60)
+    column = np.exp(-(x**2))
+    t = 3 * column + 0.2 * np.random.default_rng(0).standard_normal(60)
+    fit = sbl.fit_map(x, t, sbl.Columns(np.stack([column, column], 1)), center=False)
+    assert len(fit.active) == 1
+    prior = sbl.Jeffreys(low=1e-4, high=1e4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sbl.SamplingWarning)  # some transitions diverge in the corner of the ridge
+        post = sbl.sample(fit, "nuts", prior=prior, num_samples=2000, num_chains=2, progress=False)
+    variances = 1 / group(post, "posterior")["alpha"].values
+    share = (variances[..., 0] / variances.sum(-1)).ravel()
+    assert np.mean(share < 0.1) > 0.2
+    assert np.mean(share > 0.9) > 0.2
+    report = sbl.compare(fit, post)
+    assert report.divergence < 0.02
+    assert report.displaced > 0.3
+    assert "hyperparameters it is not" in report.verdict
