@@ -29,6 +29,7 @@ __version__ = "0.1.0"
 # These load JAX, so they are imported when asked for: a fit needs none of it.
 _LATER = {
     "Comparison": "compare",
+    "ExchangeGibbs": "gibbs",
     "SamplingWarning": "sampling",
     "compare": "compare",
     "distributions": "distributions",
@@ -65,6 +66,7 @@ __all__ = [
     "Custom",
     "Denoised",
     "Dictionary",
+    "ExchangeGibbs",
     "Flat",
     "Gamma",
     "Gaussian",

@@ -12,6 +12,7 @@ judged by where the degrees of freedom are, and by how widely the precisions of 
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,13 +163,13 @@ class Comparison:
         )
         lines.append(f"{'strongest columns':<28}{'MAP alpha':>12}{'5 %':>11}{'95 %':>11}{'MAP gamma':>11}{'gamma':>8}")
         known, labels = self.components, self.fit.design.labels
-        for k in np.argsort(-np.maximum(known["gamma"], known["map_gamma"]))[:6]:
+        for k in np.argsort(-np.maximum(known["gamma"], known["map_gamma"]))[:8]:
             alpha = f"{known['map_alpha'][k]:.4g}" if np.isfinite(known["map_alpha"][k]) else "pruned"
             lines.append(
                 f"{labels[k][:27]:<28}{alpha:>12}{known['alpha_05'][k]:>11.3g}{known['alpha_95'][k]:>11.3g}"
                 f"{known['map_gamma'][k]:>11.3f}{known['gamma'][k]:>8.3f}"
             )
-        return "\n".join([*lines, self.verdict])
+        return "\n".join([*lines, textwrap.fill(self.verdict, 98)])
 
 
 @dataclass(frozen=True)

@@ -289,7 +289,8 @@ def plot_comparison(report: Any, columns: int = 20, axes: Any = None) -> Array:
     labels = [report.fit.design.labels[k] for k in order]
     for panel in (precisions, gammas):
         panel.set_xticks(places, labels, rotation=90, fontsize=6)
-    precisions.set_ylim(top=precisions.get_ylim()[1] * 30)  # room for the legend
+    bottom, top_of_bars = precisions.get_ylim()
+    precisions.set_ylim(top=top_of_bars * (top_of_bars / bottom) ** 0.3)  # room for the legend
     for panel in panels:
         panel.legend(frameon=False, fontsize="x-small", loc="upper left")
     return panels

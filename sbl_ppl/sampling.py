@@ -28,6 +28,7 @@ from numpyro import distributions as dist
 from numpyro.infer import NUTS
 
 from . import arviz_io, priors
+from .gibbs import ExchangeGibbs
 from .map_fit import MapFit, draws_to_arviz
 from .model import model, precision
 from .posterior import describe, model_arguments, predict, workers
@@ -60,8 +61,8 @@ class _Settings:
     format: int = _FORMAT
 
 
-_DEFAULTS = {"kernel": "nuts", "kernel_options": {}, "num_chains": 4, "thin": 1, "seed": 0, "start": "map"}
-_WARMUP = {"nuts": 1000}
+_DEFAULTS = {"kernel": "exchange", "kernel_options": {}, "num_chains": 4, "thin": 1, "seed": 0, "start": "map"}
+_WARMUP = {"exchange": 500, "nuts": 1000}
 
 
 def sample(
@@ -85,10 +86,10 @@ def sample(
     ----------
     fit : MapFit
         Data, dictionary, prior and noise prior; and the point around which chains start.
-    kernel : {"nuts"}
-        Default "nuts": NumPyro's No-U-Turn sampler.
+    kernel : {"exchange", "nuts"}
+        `ExchangeGibbs` (default), which moves between local maxima, or NumPyro's No-U-Turn sampler.
     num_warmup, num_samples, num_chains : int
-        Steps of adaptation (default 1000), kept draws of each chain, chains (default 4).
+        Steps of adaptation (default 500, of NUTS 1000), kept draws of each chain, chains (default 4).
     prior : Prior, optional
         Another prior than the fit's.
     start : {"map", "dispersed"}
@@ -296,7 +297,10 @@ class _Chains:
 def _make_kernel(settings: _Settings, options: dict[str, Any]) -> tuple[Any, tuple[str, ...]]:
     """A kernel, and which fields of its state are kept beside the draws."""
     try:
-        return NUTS(model, **settings.kernel_options), ("diverging", "accept_prob", "num_steps", "energy")
+        if settings.kernel == "nuts":
+            return NUTS(model, **settings.kernel_options), ("diverging", "accept_prob", "num_steps", "energy")
+        kernel = ExchangeGibbs(**options, **settings.kernel_options)
+        return kernel, ("accept_prob", "exchange_accept_prob", "noise_accept_prob", "drift")
     except TypeError as error:
         raise ValueError(f"kernel_options={settings.kernel_options}: {error}") from error
 
@@ -312,9 +316,10 @@ def _run(
         keys = np.asarray(jax.random.split(jax.random.PRNGKey(settings.seed), (chains, 2)))
         positions = [_start(fit, problem, settings.start, key) for key in keys[:, 0]]
         states = runner.first_states(keys[:, 1], positions)
+        at_first = _leaves(states)
         if store:
             for stored, leaves, already in store.rounds():
-                states = [_with_leaves(states[k], [leaf[k] for leaf in leaves]) for k in range(chains)]
+                states = [_with_leaves(states[k], {i: leaf[k] for i, leaf in leaves.items()}) for k in range(chains)]
                 kept += [stored] if stored else []
                 warmed = already
             count = sum(stored["alpha"].shape[1] for stored in kept)
@@ -329,18 +334,25 @@ def _run(
                 warmed, count = (warmed + length, count) if warming else (warmed, count + length)
                 kept += [] if warming else [new]
                 if store:
-                    leaves = [np.stack(parts) for parts in zip(*map(jax.tree.leaves, states), strict=True)]
-                    store.append({} if warming else new, leaves, warmed)
+                    # What a kernel only carries along, such as the design, is found again at the start
+                    moved = {i: leaf for i, leaf in _leaves(states).items() if not np.array_equal(leaf, at_first[i])}
+                    store.append({} if warming else new, moved, warmed)
                 bar.update(length, new)
     return {name: np.concatenate([part[name] for part in kept], axis=1)[:, :num_samples] for name in kept[0]}
 
 
-def _with_leaves(state: Any, leaves: list[Array]) -> Any:
-    old, structure = jax.tree.flatten(state)
-    if [np.shape(leaf) for leaf in old] != [np.shape(leaf) for leaf in leaves]:
-        raise ValueError("the stored state is of another version of the kernel: start a new run")
-    new = [jnp.asarray(leaf, jnp.asarray(like).dtype) for leaf, like in zip(leaves, old, strict=True)]
-    return jax.tree.unflatten(structure, new)
+def _leaves(states: list[Any]) -> dict[int, Array]:
+    """The arrays of a kernel's states by their number, with the chains on a leading axis."""
+    return dict(enumerate(np.stack(parts) for parts in zip(*map(jax.tree.leaves, states), strict=True)))
+
+
+def _with_leaves(state: Any, stored: dict[int, Array]) -> Any:
+    leaves, structure = jax.tree.flatten(state)
+    for i, leaf in stored.items():
+        if i >= len(leaves) or np.shape(leaf) != np.shape(leaves[i]):
+            raise ValueError("the stored state is of another version of the kernel: start a new run")
+        leaves[i] = jnp.asarray(leaf, jnp.asarray(leaves[i]).dtype)
+    return jax.tree.unflatten(structure, leaves)
 
 
 def _start(fit: MapFit, problem: Problem, start: str, key: Array) -> dict[str, Any]:
@@ -411,6 +423,8 @@ class _Bar:
         said = []
         if "num_steps" in new:
             said.append(f"{new['num_steps'].mean():.0f} gradients a draw")
+        if "exchange_accept_prob" in new:
+            said.append(f"exchanges accepted {np.nanmean(new['exchange_accept_prob']):.0%}")
         if "diverging" in new and not warming:
             self._divergences += int(new["diverging"].sum())
             said.append(f"{self._divergences} divergences")
@@ -446,17 +460,17 @@ class _Store:
                 raise ValueError(f"{name}={value!r} differs from the stored run's {record[name]!r}: leave it out")
         return _Settings(**record)
 
-    def rounds(self) -> Iterator[tuple[dict[str, Array], list[Array], int]]:
+    def rounds(self) -> Iterator[tuple[dict[str, Array], dict[int, Array], int]]:
         """Draws, leaves of the states and steps of warm-up after each stored round; draws are {} during warm-up."""
         for path in sorted(self.folder.glob("round-*.npz")):
             with np.load(path, allow_pickle=False) as stored:
                 draws = {name[6:]: stored[name] for name in stored.files if name.startswith("draws.")}
-                count = sum(name.startswith("state.") for name in stored.files)
-                yield draws, [stored[f"state.{i}"] for i in range(count)], int(stored["warmed"])
+                leaves = {int(name[6:]): stored[name] for name in stored.files if name.startswith("state.")}
+                yield draws, leaves, int(stored["warmed"])
 
-    def append(self, draws: dict[str, Array], leaves: list[Array], warmed: int) -> None:
+    def append(self, draws: dict[str, Array], leaves: dict[int, Array], warmed: int) -> None:
         arrays = {f"draws.{name}": value for name, value in draws.items()}
-        arrays |= {f"state.{i}": leaf for i, leaf in enumerate(leaves)}
+        arrays |= {f"state.{i}": leaf for i, leaf in leaves.items()}
         number = sum(1 for _ in self.folder.glob("round-*.npz"))
         arrays["warmed"] = np.array(warmed)
         _write_beside(self.folder / f"round-{number:06d}.npz", lambda file: np.savez(file, **arrays))  # type: ignore

@@ -11,7 +11,7 @@ sampler fails one of them with probability 6.3e-5, so the whole table with less 
 are fixed. The orthonormal dictionary makes 2 designs × 64 components × 5 = 640 comparisons at 4.5 standard errors:
 4.4e-3.
 
-Another kernel joins the table as one more entry of `KERNELS`.
+Two kernels go through the table, which doubles these counts; another one joins as an entry of `KERNELS`.
 """
 
 from functools import cache, partial
@@ -51,7 +51,7 @@ PRIORS = {
 }
 each_prior = pytest.mark.parametrize("prior", PRIORS)
 # From what `model` takes to a kernel whose MCMC is run with (key, design, t).
-KERNELS = {"NUTS": lambda **settings: NUTS(partial(model, **settings))}
+KERNELS = {"NUTS": lambda **settings: NUTS(partial(model, **settings)), "ExchangeGibbs": sbl.ExchangeGibbs}
 each_kernel = pytest.mark.parametrize("kernel", KERNELS)
 DESIGNS = {1: ["one"], 2: ["correlated", "identical"]}
 STATISTICS = ("mean", "sd", "quarter", "median", "three quarters")
