@@ -32,10 +32,16 @@ def workers() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def model_arguments(problem: Problem) -> tuple[tuple[Any, Any], dict[str, Any]]:
-    """Arguments of `model` for a standardised problem; z = Phi't for an orthonormal dictionary, where it is enough."""
+def model_arguments(problem: Problem, fixed_alpha: Array | None = None) -> tuple[tuple[Any, Any], dict[str, Any]]:
+    """Arguments of `model` for a standardised problem; z = Phi't for an orthonormal dictionary, where it is enough.
+
+    `fixed_alpha` is in units of the search too.
+    """
     noise = problem.noise
-    options = {"prior": problem.prior, "noise_variance": noise.fixed, "noise_prior": (noise.shape, noise.rate)}
+    options: dict[str, Any] = {"prior": problem.prior, "noise_variance": noise.fixed}
+    options["noise_prior"] = (noise.shape, noise.rate)
+    if fixed_alpha is not None:
+        options["fixed_alpha"] = fixed_alpha
     if problem.design.orthonormal:
         return (Orthonormal(problem.design.n_rows), problem.z), options
     return (problem.design.matrix() / problem.norms, problem.t), options

@@ -30,7 +30,7 @@ from numpyro.infer import NUTS
 from . import arviz_io, priors
 from .gibbs import ExchangeGibbs
 from .map_fit import MapFit, draws_to_arviz
-from .model import model, precision
+from .model import free_columns, model, precision
 from .posterior import describe, model_arguments, predict, workers
 from .priors import Prior
 from .problem import Problem
@@ -56,12 +56,14 @@ class _Settings:
     thin: int
     seed: int
     start: str
+    fixed_alpha: list[list[float]]  # pairs of column and precision, in the user's units
     prior: dict[str, Any]
     problem: str
     format: int = _FORMAT
 
 
-_DEFAULTS = {"kernel": "exchange", "kernel_options": {}, "num_chains": 4, "thin": 1, "seed": 0, "start": "map"}
+_DEFAULTS: dict[str, Any] = {"kernel": "exchange", "kernel_options": {}, "fixed_alpha": [], "start": "map"}
+_DEFAULTS |= {"num_chains": 4, "thin": 1, "seed": 0}
 _WARMUP = {"exchange": 500, "nuts": 1000}
 
 
@@ -75,6 +77,7 @@ def sample(
     start: str | None = None,
     seed: int | None = None,
     thin: int | None = None,
+    fixed_alpha: Any = None,
     kernel_options: dict[str, Any] | None = None,
     path: Any = None,
     resume: Any = None,
@@ -99,6 +102,8 @@ def sample(
         Default 0. The same seed gives the same draws.
     thin : int
         Keep every thin-th draw. Default 1.
+    fixed_alpha : array of shape (M,), optional
+        Known precisions in the user's units, NaN where they are sampled: a bias with a small one is never pruned.
     kernel_options : dict
         Passed to the kernel, such as ``{"target_accept_prob": 0.95}`` for NUTS.
     path : path, optional
@@ -142,6 +147,7 @@ def sample(
         "thin": thin,
         "seed": seed,
         "start": start,
+        "fixed_alpha": None if fixed_alpha is None else _fixed_pairs(fixed_alpha, fit.n_columns),
         "prior": None if prior is None else _prior_record(prior),
     }
     given = {name: value for name, value in wanted.items() if value is not None}
@@ -230,6 +236,22 @@ def _new_settings(fit: MapFit, prior: Prior, given: dict[str, Any]) -> _Settings
     return _Settings(**chosen)
 
 
+def _fixed_pairs(fixed_alpha: Any, num_columns: int) -> list[list[float]]:
+    free = free_columns(fixed_alpha, num_columns)
+    if not len(free):
+        raise ValueError("fixed_alpha leaves no precision to be sampled: put NaN where one is wanted")
+    return [[int(m), float(fixed_alpha[m])] for m in np.setdiff1d(np.arange(num_columns), free)]
+
+
+def _fixed_in_search_units(problem: Problem, pairs: list[list[float]]) -> Array | None:
+    """Precisions of all columns, NaN where they are sampled; None if all are."""
+    if not pairs:
+        return None
+    fixed, columns = np.full(problem.design.n_columns, np.nan), np.array([m for m, _ in pairs], dtype=int)
+    fixed[columns] = np.array([alpha for _, alpha in pairs]) * (problem.scale / problem.norms[columns]) ** 2
+    return fixed
+
+
 def _fingerprint(fit: MapFit) -> str:
     """Of the data, the dictionary and the noise; equal for a fit that was saved and loaded."""
     digest = hashlib.sha256(fit.t.tobytes())
@@ -245,7 +267,7 @@ class _Chains:
     """A kernel compiled for one chain: states in, states and draws out."""
 
     def __init__(self, problem: Problem, settings: _Settings):
-        self.arguments, options = model_arguments(problem)
+        self.arguments, options = model_arguments(problem, _fixed_in_search_units(problem, settings.fixed_alpha))
         self.kernel, self.fields = _make_kernel(settings, options)
         self.options = options if settings.kernel == "nuts" else {}
         self.num_warmup, self.thin = settings.num_warmup, settings.thin
@@ -314,7 +336,9 @@ def _run(
     with jax.enable_x64(True):
         runner = _Chains(problem, settings)
         keys = np.asarray(jax.random.split(jax.random.PRNGKey(settings.seed), (chains, 2)))
+        free = free_columns(_fixed_in_search_units(problem, settings.fixed_alpha), problem.design.n_columns)
         positions = [_start(fit, problem, settings.start, key) for key in keys[:, 0]]
+        positions = [{**position, "alpha": position["alpha"][free]} for position in positions]
         states = runner.first_states(keys[:, 1], positions)
         at_first = _leaves(states)
         if store:
@@ -492,8 +516,12 @@ def _write_beside(path: Path, write: Callable[[Any], Any]) -> None:
 
 def _to_arviz(fit: MapFit, problem: Problem, settings: _Settings, raw: dict[str, Array]) -> Any:
     """Draws with all that follows from them, as an ArviZ object."""
-    alpha = raw.pop("alpha")
-    chains, draws, m = alpha.shape
+    sampled, m = raw.pop("alpha"), problem.design.n_columns
+    chains, draws, _ = sampled.shape
+    fixed = _fixed_in_search_units(problem, settings.fixed_alpha)
+    alpha = np.empty((chains, draws, m)) if fixed is None else np.tile(fixed, (chains, draws, 1))
+    free = free_columns(fixed, m)
+    alpha[..., free] = sampled
     noise = raw.pop("noise_variance", np.full((chains, draws), problem.noise.fixed))
     known = describe(problem, alpha.reshape(-1, m), noise.reshape(-1), _weight_keys(settings.seed, chains, draws))
     known = {name: value.reshape(chains, draws, *value.shape[1:]) for name, value in known.items()}
@@ -501,6 +529,7 @@ def _to_arviz(fit: MapFit, problem: Problem, settings: _Settings, raw: dict[str,
     stats = {names.get(name, name): value for name, value in raw.items()}
     stats["log_likelihood"] = known.pop("log_likelihood")
     # Per d log(alpha) d log(sigma^2), the coordinates that are sampled
+    known["log_prior"] = np.where(np.isin(np.arange(m), free), known["log_prior"], 0.0)
     stats["lp"] = stats["log_likelihood"] + known["log_prior"].sum(-1) + problem.noise.log_density(noise)
     attrs = {
         "kernel": settings.kernel,

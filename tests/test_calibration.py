@@ -106,7 +106,10 @@ def nuts(fault=None):
     return by_kernel(lambda: NUTS(partial(faulty, fault=fault), max_tree_depth=5))
 
 
-CORRECT = {"NUTS": nuts()}
+CORRECT = {
+    "NUTS": nuts(),
+    "ExchangeGibbs": by_kernel(lambda: sbl.ExchangeGibbs(PRIOR, noise_prior=NOISE_PRIOR)),
+}
 WRONG = {fault: nuts(fault) for fault in ("log Z dropped", "g - 1 for g + 1")}
 
 

@@ -171,60 +171,7 @@ def test_acceptance_of_conditional_draws(name):
     assert probability.mean() > 0.9
 
 
-# -- draws against quadrature
-
-
-def log_prior(kind, v, sigma2, norm2, parameters):
-    """Per dv and normalised over the grid v, on axis 0; sigma2 on later axes."""
-    parameters = dict(parameters)
-    norm2 = 1.0 if parameters.pop("raw", False) else norm2
-    value = reference.log_prior_unnormalised(kind, np.exp(v), sigma2, norm2, **parameters) + v
-    return value - np.log(np.trapezoid(np.exp(value), v, axis=0))
-
-
-def quadrature_one(kind, parameters, phi, t, noise_prior):
-    """Log joint of (v, log sigma^2) for one column, on a grid."""
-    v, w = np.linspace(np.log(LOW), np.log(HIGH), 801)[:, None], np.linspace(-6, 6, 901)
-    alpha, sigma2, norm2 = np.exp(v), np.exp(w), phi @ phi
-    quadratic = (t @ t - (phi @ t) ** 2 / (norm2 + alpha * sigma2)) / sigma2
-    value = -0.5 * ((len(t) - 1) * w + np.log(sigma2 + norm2 / alpha) + quadratic)
-    value = (
-        value + log_prior(kind, v, sigma2, norm2, parameters) + reference.log_inverse_gamma(sigma2, *noise_prior) + w
-    )
-    return {"alpha": v[:, 0], "noise_variance": w}, value
-
-
-def quadrature_two(kind, parameters, design, t, sigma2):
-    """Log joint of both v for two columns and known noise, on a grid."""
-    v = np.linspace(np.log(LOW), np.log(HIGH), 301)
-    terms = [np.multiply.outer(phi, phi) for phi in design.T]
-    C = sigma2 * np.eye(len(t)) + np.exp(-v)[:, None, None, None] * terms[0] + np.exp(-v)[:, None, None] * terms[1]
-    solved = np.linalg.solve(C, np.broadcast_to(t, C.shape[:-1])[..., None])[..., 0]
-    value = -0.5 * (np.linalg.slogdet(C)[1] + solved @ t)
-    prior = [log_prior(kind, v[:, None], np.array([sigma2]), phi @ phi, parameters)[:, 0] for phi in design.T]
-    return {0: v, 1: v}, value + prior[0][:, None] + prior[1]
-
-
-def marginals(grids, value):
-    """Per variable: mean, variance and quartiles, by the trapezoidal rule."""
-    density, out = np.exp(value - value.max()), {}
-    for axis, (name, x) in enumerate(grids.items()):
-        other = list(grids.values())[1 - axis]
-        p = np.trapezoid(density, other, axis=1 - axis)
-        p /= np.trapezoid(p, x)
-        mean = np.trapezoid(p * x, x)
-        cdf = np.concatenate([[0], np.cumsum((p[1:] + p[:-1]) / 2 * np.diff(x))])
-        out[name] = mean, np.trapezoid(p * (x - mean) ** 2, x), np.interp([0.25, 0.5, 0.75], cdf, x)
-    return out
-
-
-def assert_expectations(draws, mean, variance, quartiles, limit=4.0):
-    """Within four Monte Carlo standard errors; draws of shape (chains, draws)."""
-    functions = [(draws, mean), ((draws - mean) ** 2, variance)]
-    functions += [(1.0 * (draws < q), share) for q, share in zip(quartiles, (0.25, 0.5, 0.75), strict=True)]
-    for f, expected in functions:
-        error = np.std(f) / np.sqrt(min(effective_sample_size(f[..., None])[0], f.size))
-        assert abs(f.mean() - expected) < limit * error
+# -- draws against draws; against quadrature they are held in test_quadrature.py
 
 
 def log_alpha_of(kernel, args, **options):
@@ -239,34 +186,6 @@ def log_alpha_of(kernel, args, **options):
     )
     mcmc.run(jax.random.key(options.get("seed", 0)), *args)
     return {name: np.log(x) for name, x in mcmc.get_samples(group_by_chain=True).items()}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PRIORS)
-def test_one_column_against_quadrature(name):
-    prior, kind, parameters = PRIORS[name]
-    phi, t = np.array([1.0, 2.0, -0.5]), np.array([0.9, 1.3, 0.4])
-    kernel = ExchangeGibbs(prior, noise_prior=(2.0, 1.0))
-    draws = log_alpha_of(kernel, (jnp.asarray(phi[:, None]), jnp.asarray(t)))
-    expected = marginals(*quadrature_one(kind, parameters, phi, t, (2.0, 1.0)))
-    assert_expectations(draws["alpha"][..., 0], *expected["alpha"])
-    assert_expectations(draws["noise_variance"], *expected["noise_variance"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["smooth-log", "smooth-raw", "gamma"])
-@pytest.mark.parametrize("twins", [True, False], ids=["identical", "correlated"])
-def test_two_columns_against_quadrature(name, twins):
-    prior, kind, parameters = PRIORS[name]
-    first = np.array([1.0, 2.0, -0.5])
-    second = first if twins else np.array([0.8, 1.0, -0.9])
-    design, t = np.stack([first, second], 1), np.array([0.9, 2.3, 0.4])
-    kernel = ExchangeGibbs(prior, noise_variance=0.2)
-    draws = log_alpha_of(kernel, (jnp.asarray(design), jnp.asarray(t)))
-    assert "noise_variance" not in draws
-    expected = marginals(*quadrature_two(kind, parameters, design, t, 0.2))
-    for m in range(2):
-        assert_expectations(draws["alpha"][..., m], *expected[m])
 
 
 @pytest.mark.slow
