@@ -33,7 +33,7 @@ from .map_fit import MapFit, draws_to_arviz
 from .model import free_columns, model, precision
 from .posterior import describe, model_arguments, predict, workers
 from .priors import Prior
-from .problem import Problem
+from .problem import Problem, overfits
 
 Array = np.ndarray
 
@@ -267,7 +267,8 @@ class _Chains:
     """A kernel compiled for one chain: states in, states and draws out."""
 
     def __init__(self, problem: Problem, settings: _Settings):
-        self.arguments, options = model_arguments(problem, _fixed_in_search_units(problem, settings.fixed_alpha))
+        arguments, options = model_arguments(problem, _fixed_in_search_units(problem, settings.fixed_alpha))
+        self.arguments = jax.tree.map(jnp.asarray, arguments)
         self.kernel, self.fields = _make_kernel(settings, options)
         self.options = options if settings.kernel == "nuts" else {}
         self.num_warmup, self.thin = settings.num_warmup, settings.thin
@@ -275,43 +276,43 @@ class _Chains:
 
     def first_states(self, keys: Array, positions: list[dict[str, Array]]) -> list[Any]:
         # NUTS prepares itself in its first `init`; afterwards `init` may be traced
-        states = [self._init(keys[0], positions[0])]
+        states = [self._init(keys[0], positions[0], self.arguments)]
         later = jax.jit(self._init)
-        return states + [later(key, position) for key, position in zip(keys[1:], positions[1:], strict=True)]
+        return states + [later(*each, self.arguments) for each in zip(keys[1:], positions[1:], strict=True)]
 
-    def _init(self, key: Any, position: dict[str, Any]) -> Any:
-        return self.kernel.init(key, self.num_warmup, position, self.arguments, self.options)
+    def _init(self, key: Any, position: dict[str, Any], arguments: Any) -> Any:
+        return self.kernel.init(key, self.num_warmup, position, arguments, self.options)
 
     def compile(self, state: Any) -> None:
-        transform = self.kernel.postprocess_fn(self.arguments, self.options)
-
-        def collect(state: Any) -> dict[str, Any]:
+        def collect(state: Any, arguments: Any) -> dict[str, Any]:
+            transform = self.kernel.postprocess_fn(arguments, self.options)
             found = {name: getattr(state, name) for name in self.fields}
             return {**found, **transform(getattr(state, self.kernel.sample_field))}
 
-        def step(_: Any, state: Any) -> Any:
-            return self.kernel.sample(state, self.arguments, self.options)
+        def advance(state: Any, arguments: Any, count: Any, thin: Any) -> Any:
+            def step(_: Any, state: Any) -> Any:
+                return self.kernel.sample(state, arguments, self.options)
 
-        def one(i: Any, carried: Any) -> Any:
-            state, thin, kept = carried
-            state = jax.lax.fori_loop(0, thin, step, state)
-            return state, thin, jax.tree.map(lambda all_, new: all_.at[i].set(new), kept, collect(state))
+            def one(i: Any, carried: Any) -> Any:
+                state, kept = carried
+                state = jax.lax.fori_loop(0, thin, step, state)
+                new = collect(state, arguments)
+                return state, jax.tree.map(lambda all_, each: all_.at[i].set(each), kept, new)
 
-        def advance(state: Any, count: Any, thin: Any) -> Any:
             # The length is an argument and the buffer always as long, so that one compiled function makes every draw:
             # how a run was cut into rounds cannot be seen in its last bit
-            like = jax.eval_shape(collect, state)
+            like = jax.eval_shape(collect, state, arguments)
             kept = jax.tree.map(lambda leaf: jnp.zeros((_ROUND, *leaf.shape), leaf.dtype), like)
-            state, _, kept = jax.lax.fori_loop(0, count, one, (state, thin, kept))
-            return state, kept
+            return jax.lax.fori_loop(0, count, one, (state, kept))
 
-        self._compiled = jax.jit(advance).lower(state, jnp.int64(0), jnp.int64(0)).compile()
+        # The data are arguments too: XLA would spend seconds on products of constants
+        self._compiled = jax.jit(advance).lower(state, self.arguments, jnp.int64(0), jnp.int64(0)).compile()
 
     def advance(self, states: list[Any], count: int, thin: int, pool: ThreadPoolExecutor) -> tuple[list[Any], Any]:
         """`count` draws of every chain, `thin` steps apart, with the chains on a leading axis."""
-        compiled, lengths = self._compiled, (jnp.int64(count), jnp.int64(thin))
+        compiled, others = self._compiled, (self.arguments, jnp.int64(count), jnp.int64(thin))
         assert compiled is not None
-        done = list(pool.map(lambda state: jax.block_until_ready(compiled(state, *lengths)), states))
+        done = list(pool.map(lambda state: jax.block_until_ready(compiled(state, *others)), states))
         kept = [jax.tree.map(lambda leaf: np.asarray(leaf)[:count], kept) for _, kept in done]
         return [state for state, _ in done], jax.tree.map(lambda *parts: np.stack(parts), *kept)
 
@@ -578,6 +579,11 @@ def _complaints(fit: MapFit, problem: Problem, settings: _Settings, data: Any) -
             'kernel_options={"target_accept_prob": 0.95}'
         )
     mean = float(posterior["degrees_of_freedom"].mean())
+    if not problem.noise.fixed and overfits(mean, len(fit.t)):
+        yield (
+            f"sample: the posterior overfits: {mean:.3g} degrees of freedom on average for {len(fit.t)} observations. "
+            "No column can be pruned if `high` is too small: raise it, give noise_variance, or take fewer columns"
+        )
     if fit.degrees_of_freedom >= 1 and mean < 0.5 * fit.degrees_of_freedom:
         high = np.max(problem.prior.high)
         yield (

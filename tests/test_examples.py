@@ -78,7 +78,7 @@ def test_only_the_figures_asked_for(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["fig6.png"]
 
 
-BENCHMARKS = dict.fromkeys(("table1", "blocks_sinc", "tipping", "gradient")) | {"speed": "fastrvm", "denoising": "skimage"}
+BENCHMARKS = dict.fromkeys(("table1", "blocks_sinc", "tipping", "gradient", "mixing")) | {"speed": "fastrvm", "denoising": "skimage"}
 
 
 @pytest.mark.slow
