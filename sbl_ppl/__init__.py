@@ -21,6 +21,7 @@ from .dictionary import (
     Wavelet,
 )
 from .map_fit import ConvergenceWarning, MapFit, fit_map
+from .maxima import BasinMass, MaximaAtlas, explore_maxima
 from .plots import plot_comparison, plot_contributions, plot_fit, plot_shrinkage
 from .priors import Flat, Gamma, Jeffreys, Power, Prior, Smoothness
 
@@ -59,6 +60,7 @@ class _Package(ModuleType):
 sys.modules[__name__].__class__ = _Package
 
 __all__ = [
+    "BasinMass",
     "Bias",
     "Columns",
     "Comparison",
@@ -74,6 +76,7 @@ __all__ = [
     "Linear",
     "LinearSpline",
     "MapFit",
+    "MaximaAtlas",
     "Polynomial",
     "Power",
     "Prior",
@@ -85,6 +88,7 @@ __all__ = [
     "datasets",
     "denoise",
     "distributions",
+    "explore_maxima",
     "fit_map",
     "model",
     "plot_comparison",

@@ -119,7 +119,7 @@ class MapFit:
         """The standardised problem that was solved, or the same with another prior; what samplers start from."""
         known = self.noise_variance if self.settings["noise_given"] else None
         noise_prior, center = self.settings["noise_prior"], self.settings["center"]
-        return _standardise(self._design, self.t, prior or self.prior, known, noise_prior, center, "log")
+        return standardise(self._design, self.t, prior or self.prior, known, noise_prior, center, "log")
 
     def curve(self, x_new: Any = None) -> Array:
         """Posterior mean of the function, at new inputs or at the training inputs (None): `predict` without the sd."""
@@ -355,7 +355,7 @@ def fit_map(
     design = dictionary.bind(x)
     if design.n_rows != len(t):
         raise ValueError(f"t has length {len(t)} and the dictionary has {design.n_rows} rows: make them equal")
-    problem = _standardise(design, t, prior, noise_variance, noise_prior, center, space)
+    problem = standardise(design, t, prior, noise_variance, noise_prior, center, space)
     problem.prior.require_mode()
     if method == "mackay" and problem.prior.e < 0:
         raise ValueError(f"method='mackay' has no fixed point under {prior}, whose density falls: use 'fast' or 'em'")
@@ -382,7 +382,7 @@ def fit_map(
         "selection": selection,
         "seed": seed,
     }
-    return _to_user_units(problem, solution, x, t, dictionary, prior, settings)
+    return to_user_units(problem, solution, x, t, dictionary, prior, settings)
 
 
 def _check_choices(
@@ -456,7 +456,7 @@ def _as_training_inputs(x: Any, n: int, dictionary: Dictionary) -> Array | None:
     return points[:, 0].copy() if np.ndim(x) == 1 else points.copy()
 
 
-def _standardise(
+def standardise(
     design: Design,
     t: Array,
     prior: Prior,
@@ -465,6 +465,7 @@ def _standardise(
     center: bool,
     space: str | None,
 ) -> Problem:
+    """A problem with unit-norm columns and t of unit spread, from what the user gave."""
     largest = max(t.max(), -t.min())
     offset = float(t.mean()) if center else 0.0
     centered = t - offset
@@ -495,7 +496,7 @@ def _standardise(
     )
 
 
-def _to_user_units(
+def to_user_units(
     problem: Problem,
     solution: Solution,
     x: Any,
@@ -504,6 +505,7 @@ def _to_user_units(
     prior: Prior,
     settings: dict[str, Any],
 ) -> MapFit:
+    """The solution of a standardised problem as a fit."""
     order = np.argsort(solution.index)
     index = solution.index[order]
     scale, norms = problem.scale, problem.norms[index]

@@ -73,12 +73,23 @@ def test_figures(tmp_path):
         assert name in printed
 
 
+@pytest.mark.slow
+def test_atlas(tmp_path):
+    printed = run("atlas.py", "--quick", "--output", tmp_path, folder=tmp_path)
+    names = [f"atlas_{name}.png" for name in ("curves", "heights", "map", "supports")]
+    assert sorted(path.name for path in tmp_path.glob("*.png")) == names
+    for name in names:
+        assert_picture(tmp_path / name)
+    assert "maxima" in printed
+
+
 def test_only_the_figures_asked_for(tmp_path):
     run("figures.py", "--quick", "--only", "6", "--output", tmp_path, folder=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["fig6.png"]
 
 
-BENCHMARKS = dict.fromkeys(("table1", "blocks_sinc", "tipping", "gradient", "mixing")) | {"speed": "fastrvm", "denoising": "skimage"}
+BENCHMARKS = dict.fromkeys(("table1", "blocks_sinc", "tipping", "gradient", "mixing"))
+BENCHMARKS |= {"speed": "fastrvm", "denoising": "skimage"}
 
 
 @pytest.mark.slow
