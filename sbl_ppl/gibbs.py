@@ -24,6 +24,9 @@ W_i / W_j is left.
 **Noise.** Random walk steps in log(sigma^2), whose length is adapted during warmup. The prior of the precisions depends
 on sigma^2, its normaliser included.
 
+**Power.** All of this holds for the likelihood to a power b as well: `problem.power`, which is 1 but for
+`sbl_ppl.tempering`. The bends of a conditional stay where they are.
+
 **Algebra.** Columns are treated in blocks of k that are drawn anew for every sweep, a random column and others that
 resemble it, whatever the state. With the block J taken out of C, a Cholesky factor of size min(N, M) gives
 
@@ -98,6 +101,7 @@ class Problem(NamedTuple):
     offset: Array  # the prior's own coordinate of log(alpha), minus v
     noise_rate: Array  # h of the noise prior
     noise_variance: Array  # if known
+    power: Array  # of the likelihood: 1, or less in a tempered run
 
 
 class ExchangeGibbsState(NamedTuple):
@@ -110,7 +114,8 @@ class ExchangeGibbsState(NamedTuple):
     z : dict
         `alpha` and `noise_variance` (if unknown) in the unconstrained coordinates that `NUTS(model)` uses too.
     potential_energy : float
-        Minus the log joint density of t, log(alpha) and log(noise_variance), with all normalisers.
+        Minus the log joint density of t, log(alpha) and log(noise_variance), with all normalisers; that of t to the
+        power `problem.power`.
     accept_prob, exchange_accept_prob, noise_accept_prob : float
         Mean acceptance probability of the last sweep's conditional draws, exchanges and noise steps.
     drift : float
@@ -151,7 +156,7 @@ class ExchangeGibbsState(NamedTuple):
 class Conditional(NamedTuple):
     """The log density of v given all else, up to a constant, for scalars or with all arrays of one shape.
 
-    l(v) = 1/2 [-log(1 + e^(log_s - v)) + quality / (1 + e^(v - log_s))] + power v - rate e^v - c kappa(v).
+    l(v) = temper/2 [-log(1 + e^(log_s - v)) + quality / (1 + e^(v - log_s))] + power v - rate e^v - c kappa(v).
     """
 
     log_s: Array
@@ -163,8 +168,10 @@ class Conditional(NamedTuple):
     power: float
     c: float
     gamma: bool  # whether rate is not zero
+    temper: Any = 1.0  # the power of the likelihood
 
     def likelihood(self, v: Array) -> Array:
+        """Log likelihood, not yet to its power."""
         ratio = jnp.exp(jnp.minimum(self.log_s - v, 80.0))
         return 0.5 * (self.quality * ratio / (1 + ratio) - jnp.log1p(ratio))
 
@@ -175,7 +182,7 @@ class Conditional(NamedTuple):
         return value - self.rate * jnp.exp(v) if self.gamma else value
 
     def __call__(self, v: Array) -> Array:
-        return self.likelihood(v) + self.prior(v)
+        return self.temper * self.likelihood(v) + self.prior(v)
 
     def at(self, index: Any) -> Conditional:
         """That of the columns `index`."""
@@ -490,6 +497,7 @@ class ExchangeGibbs(MCMCKernel):
             offset=offset,
             noise_rate=jnp.asarray(1e-4 * scale2 if self._noise_prior is None else self._noise_prior[1], dtype),
             noise_variance=jnp.asarray(1.0 if self._noise_variance is None else self._noise_variance, dtype),
+            power=jnp.ones((), dtype),
         )
 
     def _start(self, rng_key: Array, num_warmup: int, init_params: Any, design: Any, t: Any) -> ExchangeGibbsState:
@@ -536,7 +544,8 @@ class ExchangeGibbs(MCMCKernel):
         z = {"alpha": _unconstrained(v, problem.low, problem.high)}
         if self._noise_variance is None:
             z["noise_variance"] = log_noise
-        return state._replace(z=z, potential_energy=-state.log_likelihood - self._log_prior(problem, v, log_noise))
+        energy = -problem.power * state.log_likelihood - self._log_prior(problem, v, log_noise)
+        return state._replace(z=z, potential_energy=energy)
 
     def _sweep(self, state: ExchangeGibbsState, orthonormal: bool) -> ExchangeGibbsState:
         rng_key, key_alpha, key_noise = random.split(state.rng_key, 3)
@@ -605,7 +614,9 @@ class ExchangeGibbs(MCMCKernel):
         """The conditionals of all free columns."""
         power, c, gamma = self._family(len(problem.t))
         bend = problem.bend - self._seen_noise(log_noise) if c else problem.bend
-        return Conditional(log_s, quality, problem.low, problem.high, bend, problem.rate, power, c, gamma)
+        return Conditional(
+            log_s, quality, problem.low, problem.high, bend, problem.rate, power, c, gamma, problem.power
+        )
 
     def _update_alpha(self, key: Array, problem: Problem, v: Array, log_noise: Array) -> tuple[Array, ...]:
         """v after draws and exchanges in every block, their acceptance probabilities, and the change of log p(t)."""
@@ -681,7 +692,7 @@ class ExchangeGibbs(MCMCKernel):
             columns, old = prior.at(pair), v[pair]
             new = old[::-1]
             change = pair_likelihood(S, q, new) - pair_likelihood(S, q, old)
-            log_ratio = change + jnp.sum(columns.prior(new) - columns.prior(old))
+            log_ratio = columns.temper * change + jnp.sum(columns.prior(new) - columns.prior(old))
             log_ratio += self._exchange_correction(log_total, i, j)
             inside = jnp.all((new >= columns.low) & (new <= columns.high))
             probability = jnp.where(inside, jnp.exp(jnp.minimum(log_ratio, 0.0)), 0.0)
@@ -695,11 +706,16 @@ class ExchangeGibbs(MCMCKernel):
         v, _, accept, gain = lax.fori_loop(0, num, step, (v, jnp.arange(k), zero, zero))
         return v, accept / num, gain
 
+    def _noise_power(self, problem: Problem) -> Array:
+        """The power of the likelihood in the noise's steps."""
+        return problem.power
+
     def _update_noise(
         self, key: Array, likelihood: Any, problem: Problem, v: Array, log_noise: Array, now: Array, log_step: Array
     ) -> tuple[Array, Array, Array]:
         """Random walk in log(noise_variance), log p(t) (which is `now` at the start), and mean acceptance."""
         key_step, key_accept = random.split(key)
+        power = self._noise_power(problem)
         jumps = jnp.exp(log_step) * random.normal(key_step, (self._num_noise_steps,), v.dtype)
         uniform = random.uniform(key_accept, (self._num_noise_steps,), v.dtype)
 
@@ -707,7 +723,8 @@ class ExchangeGibbs(MCMCKernel):
             old, value, prior, total = carry
             new = old + jumps[k]
             new_value, new_prior = likelihood(jnp.exp(new)), self._log_prior(problem, v, new)
-            probability = jnp.exp(jnp.minimum(new_value + new_prior - value - prior, 0.0))
+            log_ratio = power * new_value + new_prior - power * value - prior
+            probability = jnp.exp(jnp.minimum(log_ratio, 0.0))
             probability = jnp.where(jnp.isnan(probability), 0.0, probability)
             chosen = uniform[k] < probability
             pairs = ((new, old), (new_value, value), (new_prior, prior))

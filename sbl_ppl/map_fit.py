@@ -247,7 +247,8 @@ def draws_to_arviz(fit: MapFit, drawn: dict[str, Array], stats: dict[str, Array]
     }
     posterior = {name: (each + ("basis",) * (value.ndim > 2), value) for name, value in in_user_units.items()}
     densities = {name: stats[name] - n * np.log(scale) for name in ("log_likelihood", "lp") if name in stats}
-    sample_stats = {name: (each, value) for name, value in (stats | densities).items()}
+    ladder = ("rung",)  # of a tempered run
+    sample_stats = {name: (each + ladder[: value.ndim - 2], value) for name, value in (stats | densities).items()}
     active, map_alpha = np.zeros(m, dtype=bool), np.full(m, np.inf)
     active[fit.active], map_alpha[fit.active] = True, fit.alpha
     parts = np.empty(m, dtype=object)

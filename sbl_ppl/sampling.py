@@ -34,6 +34,7 @@ from .model import free_columns, model, precision
 from .posterior import describe, model_arguments, predict, workers
 from .priors import Prior
 from .problem import Problem, overfits
+from .tempering import TemperedExchange, ladder
 
 Array = np.ndarray
 
@@ -56,6 +57,7 @@ class _Settings:
     thin: int
     seed: int
     start: str
+    tempering: int | list[float] | None
     fixed_alpha: list[list[float]]  # pairs of column and precision, in the user's units
     prior: dict[str, Any]
     problem: str
@@ -63,6 +65,7 @@ class _Settings:
 
 
 _DEFAULTS: dict[str, Any] = {"kernel": "exchange", "kernel_options": {}, "fixed_alpha": [], "start": "map"}
+_DEFAULTS["tempering"] = None
 _DEFAULTS |= {"num_chains": 4, "thin": 1, "seed": 0}
 _WARMUP = {"exchange": 500, "nuts": 1000}
 
@@ -78,6 +81,7 @@ def sample(
     seed: int | None = None,
     thin: int | None = None,
     fixed_alpha: Any = None,
+    tempering: Any = None,
     kernel_options: dict[str, Any] | None = None,
     path: Any = None,
     resume: Any = None,
@@ -104,6 +108,10 @@ def sample(
         Keep every thin-th draw. Default 1.
     fixed_alpha : array of shape (M,), optional
         Known precisions in the user's units, NaN where they are sampled: a bias with a small one is never pruned.
+    tempering : int or sequence of float, optional
+        For modes too far apart for exchanges: a ladder of so many powered likelihoods, or their powers from 1 down,
+        whose states are swapped (`TemperedExchange`). Costs as many times more as there are rungs. A number makes a
+        ladder down to the prior, or, if the noise prior is as wide as the default, to a power of 0.02.
     kernel_options : dict
         Passed to the kernel, such as ``{"target_accept_prob": 0.95}`` for NUTS.
     path : path, optional
@@ -147,6 +155,7 @@ def sample(
         "thin": thin,
         "seed": seed,
         "start": start,
+        "tempering": _ladder_of(tempering, fit),
         "fixed_alpha": None if fixed_alpha is None else _fixed_pairs(fixed_alpha, fit.n_columns),
         "prior": None if prior is None else _prior_record(prior),
     }
@@ -231,9 +240,27 @@ def _new_settings(fit: MapFit, prior: Prior, given: dict[str, Any]) -> _Settings
     for name, least in (("num_warmup", 50), ("num_chains", 1), ("thin", 1), ("seed", 0)):
         _check_count(name, chosen[name], least)
         chosen[name] = int(chosen[name])
+    if chosen["tempering"] is not None and chosen["kernel"] != "exchange":
+        raise ValueError(f"tempering= is a ladder of exchange kernels: leave out kernel={chosen['kernel']!r}")
     if not isinstance(chosen["kernel_options"], dict):
         raise ValueError(f"kernel_options={chosen['kernel_options']!r} must be a dictionary of the kernel's arguments")
     return _Settings(**chosen)
+
+
+def _ladder_of(tempering: Any, fit: MapFit) -> int | list[float] | None:
+    """What is asked for, checked; down to the prior only if one can draw from it."""
+    if tempering is None:
+        return None
+    try:
+        powers = ladder(tempering)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"tempering={tempering!r} must be a number of rungs, or powers that fall from 1") from error
+    if np.ndim(tempering):
+        return [float(power) for power in powers]
+    wide = (
+        not fit.settings["noise_given"] and min(fit.settings["noise_prior"][0], fit.settings["noise_prior"][1]) < 0.01
+    )
+    return list(np.geomspace(1.0, 0.02, len(powers))) if wide else int(tempering)
 
 
 def _fixed_pairs(fixed_alpha: Any, num_columns: int) -> list[list[float]]:
@@ -322,8 +349,11 @@ def _make_kernel(settings: _Settings, options: dict[str, Any]) -> tuple[Any, tup
     try:
         if settings.kernel == "nuts":
             return NUTS(model, **settings.kernel_options), ("diverging", "accept_prob", "num_steps", "energy")
-        kernel = ExchangeGibbs(**options, **settings.kernel_options)
-        return kernel, ("accept_prob", "exchange_accept_prob", "noise_accept_prob", "drift")
+        fields = ("accept_prob", "exchange_accept_prob", "noise_accept_prob", "drift")
+        if settings.tempering is None:
+            return ExchangeGibbs(**options, **settings.kernel_options), fields
+        kernel = TemperedExchange(**options, **settings.kernel_options, powers=settings.tempering)
+        return kernel, (*fields, "swap_accept_prob")
     except TypeError as error:
         raise ValueError(f"kernel_options={settings.kernel_options}: {error}") from error
 
@@ -538,6 +568,7 @@ def _to_arviz(fit: MapFit, problem: Problem, settings: _Settings, raw: dict[str,
         "thin": settings.thin,
         "seed": settings.seed,
         "start": settings.start,
+        "tempering": str(settings.tempering),
         "prior": repr(getattr(priors, settings.prior["type"])(**settings.prior["config"])),
     }
     return draws_to_arviz(fit, {"alpha": alpha, "noise_variance": noise, **known}, stats, attrs)
@@ -566,7 +597,7 @@ def _complaints(fit: MapFit, problem: Problem, settings: _Settings, data: Any) -
     worst, least = int(np.argmax(rhat)), int(np.argmin(ess))
     remedy = 'try kernel="exchange", which moves between local maxima, or more draws'
     if settings.kernel == "exchange":
-        remedy = "take more draws, or thin="
+        remedy = "take more draws, or a ladder such as tempering=8"
     if rhat[worst] > 1.01 or ess[least] < 400:
         yield (
             f"sample: the chains have not mixed: R-hat {rhat[worst]:.3f} for {labels[worst]} (should be below 1.01), "

@@ -83,6 +83,13 @@ def test_atlas(tmp_path):
     assert "maxima" in printed
 
 
+@pytest.mark.slow
+def test_choose_kernel(tmp_path):
+    printed = run("choose_kernel.py", "--quick", "--output", "choice.png", folder=tmp_path)
+    assert_picture(tmp_path / "choice.png")
+    assert "±" in printed
+
+
 def test_only_the_figures_asked_for(tmp_path):
     run("figures.py", "--quick", "--only", "6", "--output", tmp_path, folder=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["fig6.png"]

@@ -203,6 +203,20 @@ def test_another_prior_may_be_sampled(fit):
     assert group(post, "posterior").attrs["prior"] == "Jeffreys(low=0.01, high=100.0)"
 
 
+def test_ladder_gives_the_same_posterior(fit):
+    """Means of log alpha and log noise: 5 quantities, 4.5 standard errors of both, false alarm rate 4e-5."""
+    both = [run(fit, kernel="exchange", num_samples=1500, num_warmup=300, tempering=k) for k in (None, 4)]
+    assert group(both[1], "sample_stats")["swap_accept_prob"].dims == ("chain", "draw", "rung")
+    sides = []
+    for post in both:
+        posterior = group(post, "posterior")
+        parts = [posterior["alpha"].values, posterior["noise_variance"].values[..., None]]
+        values = np.log(np.concatenate(parts, -1))
+        sides.append((values.mean((0, 1)), values.var((0, 1)) / effective_sample_size(values)))
+    (a, va), (b, vb) = sides
+    assert np.all(np.abs(a - b) < 4.5 * np.sqrt(va + vb))
+
+
 @pytest.mark.parametrize("kernel", ["nuts", "exchange"])
 def test_fixed_precisions_stay(fit, kernel):
     fixed = np.array([np.nan, 0.37, np.nan, np.nan])
@@ -371,6 +385,8 @@ BAD = {
     "options type": (dict(kernel_options=3), "kernel_options=3"),
     "fixed": (dict(fixed_alpha=[1.0, 2.0]), "fixed_alpha must hold 4 numbers"),
     "all fixed": (dict(fixed_alpha=[1.0] * 4), "fixed_alpha leaves no precision"),
+    "ladder": (dict(kernel="exchange", tempering=[0.5, 1.0]), "tempering=.* must be a number of rungs"),
+    "ladder of NUTS": (dict(tempering=4), "leave out kernel='nuts'"),
     "no run": (dict(resume="nowhere"), "resume=nowhere holds no stored run"),
     "both": (dict(resume="a", path="b"), "give one of the two"),
 }
