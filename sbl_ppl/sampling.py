@@ -146,7 +146,7 @@ def sample(
         raise ValueError("path= starts a stored run and resume= goes on with one: give one of the two")
     if prior is not None and not isinstance(prior, Prior):
         raise ValueError(f"prior must be a Prior such as Smoothness('BIC') or Jeffreys(), got {prior!r}")
-    _check_count("num_samples", num_samples, 4)
+    _check_count("num_samples", num_samples, 1)
     wanted = {
         "kernel": kernel,
         "kernel_options": kernel_options,
@@ -237,7 +237,7 @@ def _new_settings(fit: MapFit, prior: Prior, given: dict[str, Any]) -> _Settings
     chosen.setdefault("num_warmup", _WARMUP[chosen["kernel"]])
     if chosen["start"] not in ("map", "dispersed"):
         raise ValueError(f"start={chosen['start']!r} is unknown: choose 'map' or 'dispersed'")
-    for name, least in (("num_warmup", 50), ("num_chains", 1), ("thin", 1), ("seed", 0)):
+    for name, least in (("num_warmup", 0), ("num_chains", 1), ("thin", 1), ("seed", 0)):
         _check_count(name, chosen[name], least)
         chosen[name] = int(chosen[name])
     if chosen["tempering"] is not None and chosen["kernel"] != "exchange":

@@ -1,11 +1,20 @@
 """One short run of the sampler that several files look at from different sides."""
 
+import sys
 import warnings
 
 import numpy as np
 import pytest
 
 import sbl_ppl as sbl
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_compiled_programs():
+    """Otherwise a worker keeps gigabytes of them by the end."""
+    yield
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
 
 
 @pytest.fixture(scope="session")

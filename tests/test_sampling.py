@@ -378,7 +378,7 @@ BAD = {
     "prior": (dict(prior="BIC"), "prior must be a Prior"),
     "chains": (dict(num_chains=0), "num_chains=0"),
     "samples": (dict(num_samples=2.5), "num_samples=2.5"),
-    "warmup": (dict(num_warmup=3), "num_warmup=3"),
+    "warmup": (dict(num_warmup=-3), "num_warmup=-3"),
     "thin": (dict(thin=0), "thin=0"),
     "seed": (dict(seed=-1), "seed=-1"),
     "options": (dict(kernel_options={"nonsense": 1}), "kernel_options=.*nonsense"),
