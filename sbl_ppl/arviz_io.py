@@ -12,13 +12,14 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from .storage import written_beside
 
 Array = np.ndarray
 
@@ -67,15 +68,8 @@ def group(data: Any, name: str) -> Any:
 def write_netcdf(data: Any, path: Any) -> Path:
     """Write an ArviZ object to one netCDF file, beside the target and renamed: a kill never leaves half a file."""
     path = Path(path)
-    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        data.to_netcdf(str(beside), engine=_ENGINE)
-        with open(beside, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+    with written_beside(path) as part:
+        data.to_netcdf(str(part), engine=_ENGINE)
     return path
 
 

@@ -12,7 +12,6 @@ fast search (TF03, SE07 Algorithm 1) for any other, and Tipping's two fixed-poin
 from __future__ import annotations
 
 import json
-import os
 import textwrap
 import warnings
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from .fixed_point import iterate_fixed_point
 from .priors import Prior, Smoothness
 from .problem import Noise, Problem, Progress, Solution, Start
 from .search import search
+from .storage import written_beside
 
 Array = np.ndarray
 
@@ -610,16 +610,8 @@ def _save(fit: MapFit, path: Path) -> Path:
     ):
         meta[name] = getattr(fit, name)
     path = _with_suffix(path)
-    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with open(beside, "wb") as file:
-            np.savez_compressed(file, meta=np.array(json.dumps(meta, default=float)), **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+    with written_beside(path) as part, open(part, "wb") as file:
+        np.savez_compressed(file, meta=np.array(json.dumps(meta, default=float)), **arrays)
     return path
 
 

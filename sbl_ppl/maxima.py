@@ -21,7 +21,6 @@ solution.
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import warnings
 from collections import Counter
@@ -41,6 +40,7 @@ from .map_fit import ConvergenceWarning, MapFit, draws_to_arviz, fit_map, standa
 from .priors import Prior
 from .problem import Problem, Progress, Solution, Start
 from .search import Search
+from .storage import written_beside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -1207,16 +1207,8 @@ def _save(atlas: MaximaAtlas, path: Path) -> Path:
     meta = {"format": _FORMAT, "kind": "MaximaAtlas", "settings": atlas.settings, "maxima": about}
     arrays["reference"] = np.frombuffer(reference, dtype=np.uint8)
     path = _with_suffix(path)
-    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with open(beside, "wb") as file:
-            np.savez_compressed(file, meta=np.array(json.dumps(meta, default=float)), **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+    with written_beside(path) as part, open(part, "wb") as file:
+        np.savez_compressed(file, meta=np.array(json.dumps(meta, default=float)), **arrays)
     return path
 
 

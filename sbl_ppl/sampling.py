@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +33,7 @@ from .model import free_columns, model, precision
 from .posterior import describe, model_arguments, predict, workers
 from .priors import Prior
 from .problem import Problem, overfits
+from .storage import written_beside
 from .tempering import TemperedExchange, ladder
 
 Array = np.ndarray
@@ -498,7 +498,8 @@ class _Store:
                 f"path={self.folder} exists already: resume= goes on with a stored run, or give a new name"
             )
         self.folder.mkdir(parents=True, exist_ok=True)
-        _write_beside(self.folder / "run.json", lambda file: file.write(json.dumps(asdict(settings)).encode()))
+        with written_beside(self.folder / "run.json") as part:
+            part.write_text(json.dumps(asdict(settings)), encoding="utf-8")
 
     def settings(self, given: dict[str, Any]) -> _Settings:
         """The stored settings; what is given again must agree with them."""
@@ -528,21 +529,8 @@ class _Store:
         arrays |= {f"state.{i}": leaf for i, leaf in leaves.items()}
         number = sum(1 for _ in self.folder.glob("round-*.npz"))
         arrays["warmed"] = np.array(warmed)
-        _write_beside(self.folder / f"round-{number:06d}.npz", lambda file: np.savez(file, **arrays))  # type: ignore
-
-
-def _write_beside(path: Path, write: Callable[[Any], Any]) -> None:
-    """Write a file under another name, push it to the disk and rename it: it is there in full, or not at all."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with open(beside, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+        with written_beside(self.folder / f"round-{number:06d}.npz") as part, open(part, "wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
 def _to_arviz(fit: MapFit, problem: Problem, settings: _Settings, raw: dict[str, Array]) -> Any:
