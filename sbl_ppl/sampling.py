@@ -34,7 +34,7 @@ from .posterior import describe, model_arguments, predict, workers
 from .priors import Prior
 from .problem import Problem, overfits
 from .storage import written_beside
-from .tempering import TemperedExchange, ladder
+from .tempering import LEAST_SHAPE, TemperedExchange, ladder
 
 Array = np.ndarray
 
@@ -170,6 +170,7 @@ def sample(
     else:
         problem = fit.problem(prior)
         settings = _new_settings(fit, prior or fit.prior, given)
+        _make_kernel(settings, model_arguments(problem)[1])  # raises for bad options before a folder is made
         if store:
             store.create(settings)
     raw = _run(fit, problem, settings, num_samples, store, progress)
@@ -257,9 +258,8 @@ def _ladder_of(tempering: Any, fit: MapFit) -> int | list[float] | None:
         raise ValueError(f"tempering={tempering!r} must be a number of rungs, or powers that fall from 1") from error
     if np.ndim(tempering):
         return [float(power) for power in powers]
-    wide = (
-        not fit.settings["noise_given"] and min(fit.settings["noise_prior"][0], fit.settings["noise_prior"][1]) < 0.01
-    )
+    g, h = fit.settings["noise_prior"]
+    wide = not fit.settings["noise_given"] and (g < LEAST_SHAPE or h == 0)
     return list(np.geomspace(1.0, 0.02, len(powers))) if wide else int(tempering)
 
 

@@ -46,7 +46,7 @@ __all__ = ["TemperedExchange", "TemperedExchangeState"]
 Array = jax.Array
 
 _CURVE = 5  # rungs are even in b^(1/5) before they are adapted, and interpolated in it
-_LEAST_SHAPE = 0.01  # of the noise prior: with less, draws of sigma^2 leave the range of floating point numbers
+LEAST_SHAPE = 0.01  # of the noise prior: with less, draws of sigma^2 leave the range of floating point numbers
 _ADAPTATIONS = (8, 4, 2)  # the ladder is moved after an eighth, a quarter and half of the warmup
 
 
@@ -122,7 +122,7 @@ def check_noise_prior(noise_prior: Any) -> None:
     g, h = (1e-4, 1e-4) if noise_prior is None else noise_prior
     if not (g > 0 and h > 0):
         raise ValueError(f"noise_prior=({g:g}, {h:g}) has no integral: give g > 0 and h > 0, or noise_variance")
-    if g < _LEAST_SHAPE:
+    if g < LEAST_SHAPE:
         raise ValueError(
             f"noise_prior=({g:g}, {h:g}) spreads log(noise_variance) over {1 / g:.0f} nats, as the default does, and a "
             "ladder that reaches the prior would measure little else: give noise_prior=(2, h) with h near what the "

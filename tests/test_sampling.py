@@ -400,6 +400,21 @@ def test_bad_input_is_named_before_any_work(fit, options, message, tmp_path, mon
     assert not list(tmp_path.iterdir())
 
 
+def test_bad_options_make_no_folder(fit, tmp_path):
+    with pytest.raises(ValueError, match="nonsense"):
+        run(fit, kernel_options={"nonsense": 1}, path=tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("prior", "expected"), [((2.0, 1e-5), 4), ((1e-4, 1.0), [1.0, 0.02])], ids=["proper", "wide"])
+def test_ladder_reaches_a_prior_that_can_be_drawn_from(prior, expected):
+    """Whether it can does not depend on the units of h."""
+    from sbl_ppl.sampling import _ladder_of
+
+    found = _ladder_of(4, problem(noise_prior=prior))
+    assert found == expected if isinstance(expected, int) else [found[0], found[-1]] == pytest.approx(expected)
+
+
 def test_stored_run_is_not_overwritten_nor_continued_by_another(fit, tmp_path):
     run(fit, path=tmp_path / "run", num_samples=10)
     with pytest.raises(ValueError, match="exists already"):
