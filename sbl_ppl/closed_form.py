@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from .priors import BoundPrior
-from .problem import FLOOR, Noise, Problem, Solution, overfit_reason, overfits
+from .problem import COLLAPSED, FLOOR, Noise, Problem, Solution, collapsed, overfit_reason, overfits
 
 Array = np.ndarray
 
@@ -36,13 +36,13 @@ def solve_orthonormal(problem: Problem) -> Solution:
     For the smoothness prior alpha = beta / (beta z^2 - 1 - 2c) if beta z^2 > 1 + 2c, else infinity (SE07 eq. 46-49,
     which factor here).
     """
-    z, prior, noise, n = problem.z, problem.prior, problem.noise, len(problem.t)
+    z, prior, noise, n = problem.z, problem.prior, problem.noise, problem.n
     z2 = z * z
     outside = float(problem.t @ problem.t - z2.sum())  # of |t|^2, in directions that no column has
     outside = outside if outside > 1e-12 * n else 0.0
     beta = 1.0 / noise.fixed if noise.fixed else _profile_maximum(z2, outside, n, prior, noise)
     index = _may_stay(z2, beta, prior)
-    alpha, gain = prior.at(index).maximise(np.full(len(index), beta), beta**2 * z2[index], beta)
+    alpha, _ = prior.at(index).maximise(np.full(len(index), beta), beta**2 * z2[index], beta)
     kept = np.isfinite(alpha)
     index, alpha = index[kept], alpha[kept]
     z, pruned2 = z[index], float(np.delete(z2, index).sum())
@@ -50,19 +50,21 @@ def solve_orthonormal(problem: Problem) -> Solution:
     mu = beta * variance * z
     residual2 = outside + pruned2 + ((z - mu) ** 2).sum()
     evidence = n * np.log(beta / (2 * np.pi)) - np.log1p(beta / alpha).sum() - beta * residual2 - alpha @ mu**2
-    empty = n * np.log(beta / (2 * np.pi)) - beta * (outside + pruned2 + z @ z)
-    objective = 0.5 * empty + gain.sum() + noise.log_prior(beta)
+    objective = 0.5 * evidence + prior.total(index, alpha, beta, len(z2)) + noise.log_prior(beta)
     converged, reason = True, "closed form of an orthonormal dictionary"
     if not noise.fixed and overfits(float((beta * variance).sum()), n):
         converged, reason = False, overfit_reason(len(index), beta)
+    elif not noise.fixed and collapsed(beta):
+        converged, reason = False, COLLAPSED
     return Solution(index, alpha, mu, variance, beta, 0.5 * evidence, converged, reason, [objective], 1)
 
 
 def _profile_maximum(z2: Array, outside: float, n: int, prior: BoundPrior, noise: Noise) -> float:
     """The noise precision that maximises the profile of an orthonormal dictionary.
 
-    The profile can have several maxima, so it is scanned on a grid, with z^2 grouped into bins where there are many;
-    then the zero of its slope is bracketed on the data themselves.
+    The profile can have several maxima, so it is scanned on a grid, with z^2 grouped into bins where there are many.
+    The highest is taken; but if it keeps most of the components, few are left to tell the noise, and it may be a spike:
+    then the peak that holds most mass in sigma^2. The zero of the slope is bracketed on the data themselves.
     """
     largest = max(1.0, (outside + z2.sum() + 2.0 * noise.rate) / (n + 2.0 * (noise.shape + 1.0)))  # of the empty model
     grid = np.linspace(np.log(FLOOR), np.log(4.0 * largest), 193)  # log noise variance
@@ -91,6 +93,9 @@ def _profile_maximum(z2: Array, outside: float, n: int, prior: BoundPrior, noise
         return -float(likelihood + in_noise + noise.shape + 1.0 - noise.rate * b)
 
     low = high = int(heights.argmax())
+    alpha = prior.maximise(np.full(len(values), beta[low]), beta[low] ** 2 * values, beta[low])[0]
+    if weights @ (1.0 / (1.0 + alpha / beta[low])) > 0.5 * n:
+        low = high = _heaviest_peak(heights, grid)
     while True:
         low, high = max(low - 1, 0), min(high + 1, len(grid) - 1)
         index = _may_stay(z2, np.exp(-grid[low]), prior)  # of the others only the sum of squares counts
@@ -99,6 +104,15 @@ def _profile_maximum(z2: Array, outside: float, n: int, prior: BoundPrior, noise
         rises, falls = slope(grid[low]) > 0 or low == 0, slope(grid[high]) < 0 or high == len(grid) - 1
         if rises and falls:  # else the bins have misplaced the maximum by a cell
             return float(np.exp(-_falling_zero(slope, grid[low], grid[high])))
+
+
+def _heaviest_peak(heights: Array, grid: Array) -> int:
+    """Where the profile, a log density per d sigma^2 on a grid in log sigma^2, has the peak that holds most mass."""
+    valleys = 1 + np.flatnonzero((heights[1:-1] < heights[:-2]) & (heights[1:-1] <= heights[2:]))
+    weights = np.exp(heights + grid - (heights + grid).max())
+    peaks = np.split(np.arange(len(grid)), valleys)
+    heaviest = max(peaks, key=lambda peak: weights[peak].sum())
+    return int(heaviest[heights[heaviest].argmax()])
 
 
 def _may_stay(z2: Array, beta: float, prior: BoundPrior) -> Array:

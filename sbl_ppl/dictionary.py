@@ -20,6 +20,7 @@ import pywt
 Array = np.ndarray
 
 _CHUNK = 1 << 16  # elements of a kernel block: small enough to stay in the second-level cache
+_CONSTANT = 1e-12  # what rounding may leave of a constant column when its mean is taken out, relative to it
 
 
 def as_numbers(values: Any, name: str) -> Array:
@@ -58,11 +59,14 @@ class Design:
         N and M.
     orthonormal : bool
         Whether the columns are known to be orthonormal by construction.
+    centered : bool
+        Whether the mean over the rows was taken out of every column, here and at new inputs.
     """
 
     n_rows: int
     n_columns: int
     orthonormal: bool = False
+    centered: bool = False
 
     def columns(self, indices: Any) -> Array:
         """The chosen columns, shape (N, k)."""
@@ -88,6 +92,14 @@ class Design:
         """Values of the chosen columns at new inputs, shape (len(x_new), k)."""
         raise NotImplementedError
 
+    def peaks(self) -> Array:
+        """Largest size of each column at places beside the rows, such as given centres; NaN where none are known."""
+        return np.full(self.n_columns, np.nan)
+
+    def center(self) -> Design:
+        """The same columns without their means over the rows: what an intercept leaves of them."""
+        return self if self.centered else CenteredDesign(self)
+
     @property
     def labels(self) -> list[str]:
         """One readable, unique name per column."""
@@ -112,12 +124,40 @@ class MatrixDesign(Design):
     """A design that holds its matrix. Stored column by column, so that both products run at memory speed."""
 
     def __init__(
-        self, rows_of_columns: Array, labels: Callable[[], list[str]], function: Callable[[Any, Array], Array]
+        self,
+        rows_of_columns: Array,
+        labels: Callable[[], list[str]],
+        function: Callable[[Any, Array], Array],
+        elsewhere: Any = None,
     ):
         self._transposed = rows_of_columns  # M x N, C order
         self._labels = labels
         self._function = function
+        self._elsewhere = elsewhere  # inputs beside the rows at which the columns live
         self.n_columns, self.n_rows = rows_of_columns.shape
+
+    def peaks(self) -> Array:
+        if self._elsewhere is None:
+            return super().peaks()
+        return np.abs(self.evaluate(self._elsewhere, np.arange(self.n_columns))).max(axis=0)
+
+    def center(self) -> Design:
+        if self.centered:
+            return self
+        means = self._transposed.mean(axis=1)
+        rows = self._transposed - means[:, None]
+        more = rows.mean(axis=1)  # what the first mean, rounded, left
+        rows -= more[:, None]
+        means += more
+        rows[np.abs(rows).max(axis=1) <= _CONSTANT * np.abs(means)] = 0.0
+        function = self._function
+
+        def evaluate(x_new: Any, indices: Array) -> Array:
+            return function(x_new, indices) - means[indices]
+
+        centered = MatrixDesign(rows, self._labels, evaluate, self._elsewhere)
+        centered.centered = True
+        return centered
 
     def columns(self, indices: Any) -> Array:
         return self._transposed[indices].T
@@ -144,6 +184,42 @@ class MatrixDesign(Design):
     @property
     def labels(self) -> list[str]:
         return self._labels()
+
+
+class CenteredDesign(Design):
+    """A design that is not a matrix, without the means of its columns."""
+
+    centered = True
+
+    def __init__(self, design: Design):
+        self._inner = design
+        self.n_rows, self.n_columns = design.n_rows, design.n_columns
+        self._means = design.project(np.ones(self.n_rows)) / self.n_rows
+        square = design.norms() ** 2 - self.n_rows * self._means**2
+        self._norms = np.sqrt(np.where(square > _CONSTANT, square, 0.0))
+
+    def columns(self, indices: Any) -> Array:
+        return np.where(self._norms[indices] > 0, self._inner.columns(indices) - self._means[indices], 0.0)
+
+    def project(self, vector: Array) -> Array:
+        return np.where(self._norms > 0, self._inner.project(vector - vector.mean()), 0.0)
+
+    def combine(self, weights: Array) -> Array:
+        total = self._inner.combine(weights)
+        return total - total.mean()
+
+    def norms(self) -> Array:
+        return self._norms
+
+    def evaluate(self, x_new: Any, indices: Any) -> Array:
+        return self._inner.evaluate(x_new, indices) - self._means[indices]
+
+    def curve(self, x_new: Any, indices: Array, weights: Array) -> Array:
+        return self._inner.curve(x_new, indices, weights) - self._means[indices] @ weights
+
+    @property
+    def labels(self) -> list[str]:
+        return self._inner.labels
 
 
 class Dictionary:
@@ -235,7 +311,7 @@ class Kernel(Dictionary):
             points_text = [", ".join(f"{value:.4g}" for value in center) for center in centers]
             return _unique([f"{self.name}@{text}" for text in points_text])
 
-        return MatrixDesign(self._table(scaled, points / scale), labels, evaluate)
+        return MatrixDesign(self._table(scaled, points / scale), labels, evaluate, self.centers)
 
 
 def _squared_distance(a: Array, b: Array) -> Array:
@@ -302,11 +378,18 @@ class _Formula(Dictionary):
                 raise ValueError(f"x_new has {new.shape[1]} dimensions, the dictionary was bound to {points.shape[1]}")
             return self._matrix(new)[:, indices]
 
-        return MatrixDesign(rows, lambda: self._labels(len(rows), points.shape[1]), evaluate)
+        return MatrixDesign(rows, lambda: self._labels(len(rows), points.shape[1]), evaluate, self._elsewhere(points))
+
+    def _elsewhere(self, points: Array) -> Array | None:
+        """Inputs beside the rows that show how large the columns are anywhere, if there are such."""
+        return None
 
 
 class Bias(_Formula):
     """A constant: one column of ones."""
+
+    def _elsewhere(self, points: Array) -> Array | None:
+        return points[:1]
 
     def _matrix(self, points: Array) -> Array:
         return np.ones((len(points), 1))
@@ -660,6 +743,13 @@ class UnionDesign(Design):
         self.n_rows = rows.pop()
         self.offsets = np.concatenate([[0], np.cumsum([design.n_columns for design in designs])])
         self.n_columns = int(self.offsets[-1])
+        self.centered = all(design.centered for design in designs)
+
+    def center(self) -> Design:
+        return UnionDesign([design.center() for design in self.designs])
+
+    def peaks(self) -> Array:
+        return np.concatenate([design.peaks() for design in self.designs])
 
     def _gather(self, indices: Any, value: Callable[[Design, Array], Array], n: int) -> Array:
         indices = np.atleast_1d(indices)

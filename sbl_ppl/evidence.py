@@ -56,6 +56,8 @@ class ActiveModel:
         columns, shape (k, M); both with unit-norm columns.
     beta : float
         Noise precision.
+    n : int, optional
+        Dimensions in which t may lie, N by default, N - 1 if means were taken out.
 
     Attributes
     ----------
@@ -76,12 +78,13 @@ class ActiveModel:
         columns: Callable[[Array], Array],
         gram_rows: Callable[[Array], Array],
         beta: float,
+        n: int | None = None,
     ):
         self.t, self.z, self.beta = t, z, float(beta)
-        self.n, self.m = len(t), len(z)
+        self.n, self.m = len(t) if n is None else n, len(z)
         self._fetch, self._multiply = columns, gram_rows
         self._capacity = 0
-        self._columns, self._gram, self._kernel = np.empty((0, self.n)), np.empty((0, self.m)), np.empty((0, 0))
+        self._columns, self._gram, self._kernel = np.empty((0, len(t))), np.empty((0, self.m)), np.empty((0, 0))
         self._has_gram = np.empty(0, dtype=bool)
         self._kept: dict[int, tuple[Array, Array]] = {}  # Gram rows and columns that were active once
         self._reserve(32)
@@ -157,12 +160,12 @@ class ActiveModel:
 
     def _factorise_by_qr(self, alpha: Array, beta: float) -> tuple[Array, Array, Array]:
         """Factor, Sigma and mu from the triangle of [sqrt(beta) Phi_S, sqrt(beta) t; sqrt(A), 0]."""
-        k = len(alpha)
-        stacked = np.zeros((self.n + k, k + 1))
-        stacked[: self.n, :k] = self._columns[:k].T
-        stacked[: self.n, k] = self.t
-        stacked[: self.n] *= np.sqrt(beta)
-        stacked[self.n :].flat[:: k + 2] = np.sqrt(alpha)
+        k, rows = len(alpha), len(self.t)
+        stacked = np.zeros((rows + k, k + 1))
+        stacked[:rows, :k] = self._columns[:k].T
+        stacked[:rows, k] = self.t
+        stacked[:rows] *= np.sqrt(beta)
+        stacked[rows:].flat[:: k + 2] = np.sqrt(alpha)
         triangle = np.asarray(np.linalg.qr(stacked, mode="r"))
         R = triangle[:k, :k]
         if not (np.abs(R.diagonal()) > 1e-14 * np.linalg.norm(R, axis=0)).all():
@@ -269,7 +272,7 @@ class ActiveModel:
             return
         old, self._capacity = self._capacity, max(size, 2 * self._capacity)
         columns, gram, kernel, has_gram = self._columns, self._gram, self._kernel, self._has_gram
-        self._columns = np.empty((self._capacity, self.n))
+        self._columns = np.empty((self._capacity, len(self.t)))
         self._gram = np.empty((self._capacity, self.m))
         self._kernel = np.empty((self._capacity, self._capacity))
         self._has_gram = np.zeros(self._capacity, dtype=bool)
@@ -370,3 +373,19 @@ class ActiveModel:
 def _likelihood(alpha: float, s: float, q2: float) -> float:
     """Likelihood part of one component (SE07 eq. 29)."""
     return 0.5 * (q2 / (alpha + s) - np.log1p(s / alpha))
+
+
+def diagonal_of_inverse(X: Array, t: Array, beta: float) -> tuple[Array, Array]:
+    """Diagonal of C^-1 and C^-1 t for C = I / beta + X X', from the smaller of the two factorisations.
+
+    With as many columns as rows or more, by Cholesky of C; with fewer, by QR of the stacked columns: beta - beta^2 X
+    Sigma X' from an explicit Sigma would lose all digits where a column explains a point.
+    """
+    n, k = X.shape
+    if k >= n:
+        factor, _ = dpotrf(np.eye(n) / beta + X @ X.T, lower=1)
+        half, _ = dtrtri(factor, lower=1)
+        return np.einsum("ij,ij->j", half, half), half.T @ (half @ t)
+    Q = np.linalg.qr(np.vstack([np.sqrt(beta) * X, np.eye(k)]))[0][:n]
+    leverage = np.minimum(np.einsum("ij,ij->i", Q, Q), 1.0)
+    return beta * (1.0 - leverage), beta * (t - Q @ (Q.T @ t))

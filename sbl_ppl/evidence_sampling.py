@@ -145,7 +145,7 @@ def log_evidence(
     given = {"num_warmup": num_warmup, "num_chains": num_chains, "seed": seed}
     settings = replace(_new_settings(fit, prior or fit.prior, given), kernel="tempered")
     draws = _run(fit, problem, settings, rungs, num_samples, progress)
-    result = stepping_stones(*draws, shift=len(fit.t) * np.log(problem.scale))
+    result = stepping_stones(*draws, shift=problem.shift)
     for message in _complaints(result):
         warnings.warn(message, SamplingWarning, stacklevel=2)
     return result

@@ -21,7 +21,7 @@ def iterate_fixed_point(problem: Problem, method: str, max_steps: int, bar: Prog
     model = problem.model(1.0 / noise.fixed if noise.fixed else 10.0)
     if start is None:
         everything = np.flatnonzero(problem.z)
-        model.include(everything, np.full(len(everything), problem.design.n_columns / model.n))
+        model.include(everything, np.full(len(everything), problem.design.n_columns / max(1, model.n)))
     else:
         model.include(*start[:2])
         model.beta = start[2]
@@ -79,6 +79,5 @@ def _prune(model: ActiveModel, prior: BoundPrior) -> bool:
 
 
 def _objective(model: ActiveModel, prior: BoundPrior, noise: Noise) -> float:
-    chosen = prior.at(model.index)
     value = model.log_evidence + noise.log_prior(model.beta)
-    return float(value + (chosen.log_prior(model.alpha, model.beta) - chosen.log_pruned()).sum())
+    return float(value + prior.total(model.index, model.alpha, model.beta, model.m))

@@ -25,6 +25,7 @@ from . import dictionary as dictionaries
 from . import priors
 from .closed_form import is_orthonormal, solve_orthonormal
 from .dictionary import Design, Dictionary
+from .evidence import diagonal_of_inverse
 from .fixed_point import iterate_fixed_point
 from .priors import Prior, Smoothness
 from .problem import Noise, Problem, Progress, Solution, Start
@@ -121,6 +122,11 @@ class MapFit:
         noise_prior, center = self.settings["noise_prior"], self.settings["center"]
         return standardise(self._design, self.t, prior or self.prior, known, noise_prior, center, "log")
 
+    @property
+    def _intercept_share(self) -> float:
+        """Variance of the intercept given alpha and sigma^2, in units of sigma^2: a mean of N; none if it is zero."""
+        return self._design.centered / len(self.t)
+
     def curve(self, x_new: Any = None) -> Array:
         """Posterior mean of the function, at new inputs or at the training inputs (None): `predict` without the sd."""
         return self._design.curve(x_new, self.active, self.mean) + self.offset
@@ -136,7 +142,7 @@ class MapFit:
             Whether the sd is that of a new observation (T01 eq. 22) or of the function alone.
         """
         design, chosen = self._design, self.active
-        extra = self.noise_variance if noise else 0.0
+        extra = self.noise_variance * (float(noise) + self._intercept_share)
         if self._covariance.ndim == 1:
             mean = design.curve(x_new, chosen, self.mean)
             variance = design.spread(x_new, chosen, self._covariance)
@@ -180,12 +186,19 @@ class MapFit:
     def leave_one_out(self) -> Array:
         """Exact log p(t_n | all other t, alpha, sigma^2), shape (N,), from one factorisation.
 
-        With C^-1 = beta I - beta^2 Phi Sigma Phi' each t_n given the others is Gaussian with variance 1 / k_n and mean
-        t_n - g_n / k_n, where k is its diagonal and g = beta (t - Phi mu).
+        Each t_n given the others is Gaussian with variance 1 / k_n and mean t_n - g_n / k_n, where g = C^-1 t and k is
+        the diagonal of C^-1. With an intercept C^-1 loses what it does to a constant, 1 / (N sigma^2) everywhere.
         """
-        mean, sd = self.predict(noise=False)
-        k = (1.0 - sd**2 / self.noise_variance) / self.noise_variance
-        g = (self.t - mean) / self.noise_variance
+        beta, alpha = 1.0 / self.noise_variance, self.alpha
+        centered = self.t - self.offset
+        if self._design.orthonormal:
+            everything = np.full(self.n_columns, beta)
+            everything[self.active] = 1.0 / (self.noise_variance + 1.0 / alpha)
+            k = self._design.spread(None, np.arange(self.n_columns), everything)
+            g = self._design.combine(everything * self._design.project(centered))
+        else:
+            k, g = diagonal_of_inverse(self._design.columns(self.active) / np.sqrt(alpha), centered, beta)
+        k = np.maximum(k - self._intercept_share * beta, np.finfo(float).eps * beta)
         return 0.5 * (np.log(k / (2 * np.pi)) - g**2 / k)
 
     def to_arviz(self, num_draws: int = 1000, seed: int = 0) -> Any:
@@ -218,7 +231,7 @@ class MapFit:
             "leave_one_out": self.leave_one_out() + np.log(self.scale),
         }
         drawn = {name: np.broadcast_to(value, (*shape, *np.shape(value))) for name, value in constant.items()}
-        stats = {"log_likelihood": np.full(shape, self.log_evidence + len(self.t) * np.log(self.scale))}
+        stats = {"log_likelihood": np.full(shape, self.log_evidence + problem.shift)}
         attrs = {"kernel": "delta", "seed": seed, "prior": repr(self.prior)}
         return draws_to_arviz(self, {**drawn, "weights": weights}, stats, attrs)
 
@@ -237,7 +250,8 @@ def draws_to_arviz(fit: MapFit, drawn: dict[str, Array], stats: dict[str, Array]
     from . import arviz_io
 
     each, (m, n), scale = ("chain", "draw"), (fit.n_columns, len(fit.t)), fit.scale
-    unit = scale / fit.problem().norms  # of a weight
+    problem = fit.problem()
+    unit = scale / problem.norms  # of a weight
     in_user_units = {
         "alpha": drawn["alpha"] / unit**2,
         "weights": drawn["weights"] * unit,
@@ -246,7 +260,7 @@ def draws_to_arviz(fit: MapFit, drawn: dict[str, Array], stats: dict[str, Array]
         "degrees_of_freedom": drawn["degrees_of_freedom"],
     }
     posterior = {name: (each + ("basis",) * (value.ndim > 2), value) for name, value in in_user_units.items()}
-    densities = {name: stats[name] - n * np.log(scale) for name in ("log_likelihood", "lp") if name in stats}
+    densities = {name: stats[name] - problem.shift for name in ("log_likelihood", "lp") if name in stats}
     ladder = ("rung",)  # of a tempered run
     sample_stats = {name: (each + ladder[: value.ndim - 2], value) for name, value in (stats | densities).items()}
     active, map_alpha = np.zeros(m, dtype=bool), np.full(m, np.inf)
@@ -312,8 +326,9 @@ def fit_map(
         Inverse gamma of the noise variance, density per d sigma^2; h in units of t squared. Default g = 1e-4 and h =
         1e-4 times the spread of t squared.
     center : bool
-        Remove the mean of t before the fit and give it back in `predict`. The columns stay as they are: if they have
-        means of their own, as regressors in `Columns` often do, use ``center=False`` and add a `Bias()`.
+        An intercept with a flat prior, integrated out: the mean is taken out of t and of every column (of a wavelet
+        basis alone, only out of t) and given back in `predict`, with its uncertainty. A `Bias()` beside it has nothing
+        left to do. False leaves t and the columns as they are.
     space : {"alpha", "log"}, optional
         Coordinate of the density whose mode is sought; default the prior's own.
     method : {"fast", "mackay", "em"}
@@ -479,10 +494,18 @@ def standardise(
         spread = np.sqrt(centered @ centered / len(t))
         centered /= spread
         scale = float(height * spread)
+    if center and not design.orthonormal:
+        design = design.center()
     norms, z = design.norms(), design.project(centered)
+    unseen: Any = 0.0
     if not design.orthonormal:
-        norms = np.where(norms > 0, norms, 1.0)
-        z /= norms
+        peaks = design.peaks()
+        seen = (norms > 1e-150) & ~(norms <= 1e-12 * peaks)  # the square of a smaller norm leaves the float range
+        norms = np.where(seen, norms, 1.0)
+        z = np.where(seen, z / norms, 0.0)
+        # a column of which nothing is known beside the data is not larger elsewhere; if they do not see it, it may be
+        unseen = np.where(np.isnan(peaks), 1.0 - seen, np.maximum((peaks / norms) ** 2 - seen, 0.0))
+        unseen = unseen if unseen.any() else 0.0
     g, h = (1e-4, 1e-4) if noise_prior is None else (noise_prior[0], noise_prior[1] / scale**2)
     fixed = None if noise_variance is None else noise_variance / scale**2
     return Problem(
@@ -492,7 +515,7 @@ def standardise(
         z=z,
         offset=offset,
         scale=scale,
-        prior=prior.bind(len(t), 1.0 if design.orthonormal else norms**2, scale**2, space),
+        prior=prior.bind(len(t), 1.0 if design.orthonormal else norms**2, scale**2, space, unseen),
         noise=Noise(fixed, float(g), float(h)),
     )
 
@@ -515,7 +538,7 @@ def to_user_units(
         covariance = solution.Sigma[order] * unit**2
     else:
         covariance = solution.Sigma[np.ix_(order, order)] * np.multiply.outer(unit, unit)
-    shift = len(t) * np.log(scale)
+    shift = problem.shift
     noise_variance = scale**2 / solution.beta if not problem.noise.fixed else problem.noise.fixed * scale**2
     log_evidence = solution.log_evidence - shift
     return MapFit(
@@ -545,8 +568,7 @@ def _log_prior(problem: Problem, solution: Solution) -> float:
     """Normalised log prior of all precisions and of the noise, in the user's units; pruned ones count too."""
     prior, beta, m = problem.prior, solution.beta, problem.design.n_columns
     total = -np.broadcast_to(prior.log_normaliser(beta), (m,)).sum()
-    total += prior.at(solution.index).log_prior(solution.alpha, beta).sum()
-    total += np.delete(np.broadcast_to(prior.log_pruned(), (m,)), solution.index).sum()
+    total += prior.total(solution.index, solution.alpha, beta, m)
     if prior.space == "alpha":  # a density per unit of the user's alpha
         total += 2.0 * np.sum(np.log(problem.scale) - np.log(problem.norms))
     g, h = problem.noise.shape, problem.noise.rate
@@ -632,6 +654,7 @@ def _load(path: Path, dictionary: Dictionary | None) -> MapFit:
             parts.append(getattr(dictionaries, part["type"])(**config))
         dictionary = parts[0] if len(parts) == 1 else dictionaries.Union(parts)
     x = arrays.get("x")
+    design = dictionary.bind(x)
     return MapFit(
         **{name: arrays[name] for name in ("active", "alpha", "mean", "history", "t", "_covariance")},
         **{name: meta[name] for name in ("noise_variance", "log_evidence", "log_posterior", "converged", "reason")},
@@ -640,5 +663,5 @@ def _load(path: Path, dictionary: Dictionary | None) -> MapFit:
         dictionary=dictionary,
         prior=getattr(priors, meta["prior"]["type"])(**meta["prior"]["config"]),
         settings={**meta["settings"], "noise_prior": tuple(meta["settings"]["noise_prior"])},
-        _design=dictionary.bind(x),
+        _design=design.center() if meta["settings"]["center"] and not design.orthonormal else design,
     )

@@ -657,8 +657,7 @@ class MaximaAtlas:
         place = Ascent(problem).stand((index, np.exp(logs[0, :-1]), np.exp(logs[0, -1])))
         position = np.linspace(0.0, 1.0, points)
         along = np.exp(np.column_stack([1.0 - position, position]) @ logs)
-        shift = len(problem.t) * np.log(problem.scale)
-        return Line(position, np.array([place.value(row[:-1], row[-1]) for row in along]) - shift)
+        return Line(position, np.array([place.value(row[:-1], row[-1]) for row in along]) - problem.shift)
 
     def barriers(self, count: int = 10, absent: float | None = None) -> Array:
         """`Line.barrier` between all pairs of the best few maxima, in nats."""
@@ -783,7 +782,7 @@ class MaximaAtlas:
             fit, kept = maximum.fit, maximum.fit.active
             alpha[row, kept] = fit.alpha / unit[kept] ** 2
             weights[row, kept], gamma[row, kept] = fit.mean * unit[kept], fit.gamma
-        scale, shift = problem.scale, len(problem.t) * np.log(problem.scale)
+        scale, shift = problem.scale, problem.shift
         fits = [maximum.fit for maximum in self.maxima]
         drawn = {
             "alpha": alpha,
@@ -1127,7 +1126,7 @@ def _setup_of(reference: MapFit, settings: dict[str, Any]) -> Setup:
 def _assemble(setup: Setup, reference: MapFit, ends: Sequence[End], settings: dict[str, Any]) -> MaximaAtlas:
     """Merge the ends, the greedy one first, in the order of the restarts."""
     problem = setup.problem()
-    shift = len(setup.t) * np.log(problem.scale)
+    shift = problem.shift
     ends = [_greedy_end(problem, reference, setup.exchange is not False, shift), *ends]
     good = [k for k, end in enumerate(ends) if end.is_maximum]
     labels = np.full(len(ends), -1, dtype=np.intp)

@@ -107,7 +107,8 @@ def _check(design: Any, t: Any, prior: Any, noise_prior: Any, weights: str | Non
     else:
         num_obs = np.shape(design)[0]
         known = np.asarray(design) if not_jax_tracer(design) else np.ones((1, 1))
-        if not (np.isfinite(known).all() and known.any(axis=0).all()):
+        # a column of zeros has no norm to measure a prior by; a prior that is bound already has its measures
+        if not (np.isfinite(known).all() and (isinstance(prior, BoundPrior) or known.any(axis=0).all())):
             raise ValueError("design has a column of zeros, or values that are not finite: remove them")
     if t is not None and np.shape(t) != (num_obs,):
         raise ValueError(f"t has shape {np.shape(t)} and design has {num_obs} rows: make them equal")

@@ -44,15 +44,17 @@ def model_arguments(problem: Problem, fixed_alpha: Array | None = None) -> tuple
         options["fixed_alpha"] = fixed_alpha
     if problem.design.orthonormal:
         return (Orthonormal(problem.design.n_rows), problem.z), options
-    return (problem.design.matrix() / problem.norms, problem.t), options
+    return problem.contrasts(), options
 
 
 def _normal_log_density(t: Any, mean: Any, variance: Any) -> Any:
     return -0.5 * (jnp.log(2 * jnp.pi * variance) + (t - mean) ** 2 / variance)
 
 
-def _describe(design: Any, t: Any, prior: Any, alpha: Any, noise_variance: Any, key: Any) -> dict[str, Any]:
-    """All that follows from one draw."""
+def _describe(
+    design: Any, t: Any, prior: Any, observed: Any, alpha: Any, noise_variance: Any, key: Any
+) -> dict[str, Any]:
+    """All that follows from one draw; `observed` are the columns and t over the observations, not in contrasts."""
     normal = SparseNormal(design, alpha, noise_variance)
     gamma = normal.gamma()
     known = {
@@ -62,8 +64,13 @@ def _describe(design: Any, t: Any, prior: Any, alpha: Any, noise_variance: Any, 
         "log_likelihood": normal.log_prob(t),
         "log_prior": precision(prior, noise_variance).log_prob(alpha) + jnp.log(alpha),
     }
-    if not isinstance(design, Orthonormal):
-        known["leave_one_out"] = _normal_log_density(t, *normal.leave_one_out(t))
+    if observed is not None:
+        columns, targets, intercept = observed
+        mean, variance = SparseNormal(columns, alpha, noise_variance).leave_one_out(targets)
+        # With an intercept C^-1 loses what it does to a constant
+        left = jnp.maximum(1 - intercept * variance / (len(targets) * noise_variance), jnp.finfo(mean.dtype).eps)
+        mean = targets - (targets - mean) / left
+        known["leave_one_out"] = _normal_log_density(targets, mean, variance / left)
     return known
 
 
@@ -91,7 +98,10 @@ def describe(problem: Problem, alpha: Array, noise_variance: Array, keys: Array)
     """
     with jax.enable_x64(True):
         (design, t), options = model_arguments(problem)
-        known = _in_threads(partial(_describe, design, t, options["prior"]), (alpha, noise_variance, keys))
+        observed = None
+        if not isinstance(design, Orthonormal):
+            observed = problem.design.matrix() / problem.norms, problem.t, problem.design.centered
+        known = _in_threads(partial(_describe, design, t, options["prior"], observed), (alpha, noise_variance, keys))
     if "leave_one_out" not in known:
         terms = [_orthonormal_leave_one_out(problem, a, v) for a, v in zip(alpha, noise_variance, strict=True)]
         known["leave_one_out"] = np.array(terms)
@@ -119,7 +129,8 @@ def predict(problem: Problem, alpha: Array, noise_variance: Array, x_new: Any = 
 
     def one(alpha: Any, noise_variance: Any) -> tuple[Any, Any]:
         mean, covariance = SparseNormal(Phi, alpha, noise_variance).weights(t)
-        return values @ mean, jnp.maximum(jnp.sum((values @ covariance) * values, -1), 0)
+        intercept = problem.design.centered * noise_variance / len(problem.t)
+        return values @ mean, jnp.maximum(jnp.sum((values @ covariance) * values, -1), 0) + intercept
 
     with jax.enable_x64(True):
         (Phi, t), _ = model_arguments(problem)

@@ -28,6 +28,7 @@ from scipy.special import exp1, gammainc, gammaincc, gammaln, hyperu
 Array = np.ndarray
 
 _LOW, _HIGH = 1e-10, 1e10  # default bounds, relative to the spread of t and the norm of a column (SE07 section 2.1)
+_REACH = 10.0  # spreads of t: what a column may at most carry, as a prior sd, to places where the data do not see it
 _ABSENT = 1e-6  # nats: a component at alpha = high that contributes less is as good as pruned
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
@@ -40,7 +41,9 @@ class Prior:
     ----------
     low, high : float, optional
         Bounds of alpha in the user's own units. Default: 1e-10 and 1e10 relative to |column|^2 / spread(t)^2, so that
-        nothing depends on units. A component whose best alpha is at `high` and contributes nothing there is pruned.
+        nothing depends on units. Of a kernel centred where the data hardly see it, the defaults are such that it cannot
+        carry more than ten spreads of t to that place. A component whose best alpha is at `high` and contributes
+        nothing there is pruned.
     """
 
     low: float | None = None
@@ -79,7 +82,14 @@ class Prior:
         """Constructor arguments, for saving."""
         return asdict(self)
 
-    def bind(self, n: int | None = None, norm2: Any = 1.0, scale2: float = 1.0, space: str | None = None) -> BoundPrior:
+    def bind(
+        self,
+        n: int | None = None,
+        norm2: Any = 1.0,
+        scale2: float = 1.0,
+        space: str | None = None,
+        unseen: Any = 0.0,
+    ) -> BoundPrior:
         """The prior in the units of the search: columns of unit norm and t of unit spread.
 
         Parameters
@@ -92,6 +102,8 @@ class Prior:
             Square of the spread of t in the user's units.
         space : {"alpha", "log"}, optional
             The coordinate whose mode is sought; default the prior's own.
+        unseen : float or array of shape (M,)
+            Square of what a column of unit norm reaches where there are no data, beyond what it shows to them.
         """
         if space not in (None, "alpha", "log"):
             raise ValueError(f"space={space!r} is unknown: choose 'alpha', 'log', or None for the prior's own")
@@ -103,8 +115,8 @@ class Prior:
             b=b * norm2 / scale2 if b > 0 else 0.0,
             c=c,
             rho=1.0 if getattr(self, "normalize", True) else 1.0 / norm2,
-            low=_LOW if self.low is None else self.low * scale2 / norm2,
-            high=_HIGH if self.high is None else self.high * scale2 / norm2,
+            low=_LOW + unseen / _REACH**2 if self.low is None else self.low * scale2 / norm2,
+            high=_HIGH * (1.0 + unseen) if self.high is None else self.high * scale2 / norm2,
             space=space or self.coordinate,
         )
         if not np.all(bound.low < bound.high):
@@ -391,6 +403,13 @@ class BoundPrior:
     def log_pruned(self) -> Any:
         """What a pruned component contributes: the value at alpha = high, which the smooth priors take at infinity."""
         return 0.0 if self.smooth else self.e * np.log(self.high) - self.b * self.high
+
+    def total(self, index: Array, alpha: Array, beta: float, m: int) -> float:
+        """Sum of `log_prior` over m components, of which those in `index` have precisions and the others are pruned."""
+        value = float(np.sum(self.at(index).log_prior(alpha, beta)))
+        if not self.smooth:
+            value += float(np.delete(np.broadcast_to(self.log_pruned(), (m,)), index).sum())
+        return value
 
     def log_normaliser(self, beta: float) -> Any:
         """log Z on [low, high]; no difference of exponential integrals is taken, as it would cancel (SE07 eq. 17)."""

@@ -57,6 +57,16 @@ class Problem:
     prior: BoundPrior
     noise: Noise
 
+    @property
+    def n(self) -> int:
+        """Dimensions in which t may lie: N, less one if an intercept takes the mean."""
+        return len(self.t) - self.design.centered
+
+    @property
+    def shift(self) -> float:
+        """What a log density of t in the user's units lacks beside one in units of the search."""
+        return self.n * float(np.log(self.scale))
+
     def columns(self, indices: Array) -> Array:
         """Unit-norm columns as rows, shape (k, N)."""
         return self.design.columns(indices).T / self.norms[indices, None]
@@ -66,7 +76,21 @@ class Problem:
         return self.design.gram_rows(rows) / self.norms
 
     def model(self, beta: float) -> ActiveModel:
-        return ActiveModel(self.t, self.z, self.columns, self.gram_rows, beta)
+        return ActiveModel(self.t, self.z, self.columns, self.gram_rows, beta, self.n)
+
+    def contrasts(self) -> tuple[Array, Array]:
+        """All unit-norm columns, (n, M), and t in an orthonormal basis of the dimensions in which t may lie.
+
+        With an intercept these are the N - 1 contrasts: a reflection takes the constant to the first axis, which is
+        left out.
+        """
+        columns, t = self.design.matrix() / self.norms, self.t
+        if not self.design.centered:
+            return columns, t
+        axis = np.full(len(t), -1.0 / np.sqrt(len(t)))
+        axis[0] += 1.0
+        axis /= np.linalg.norm(axis) or 1.0
+        return (columns - np.outer(2.0 * axis, axis @ columns))[1:], (t - 2.0 * axis * (axis @ t))[1:]
 
 
 @dataclass(frozen=True)
@@ -108,6 +132,14 @@ class Progress:
             self._bar = tqdm(desc="fit_map", unit=" steps", disable=None, leave=False)
         self._bar.set_postfix_str(f"{kept} kept, objective {objective:.6g}", refresh=False)
         self._bar.update()
+
+
+COLLAPSED = "the noise variance fell to zero: the kept columns explain t exactly; give noise_variance"
+
+
+def collapsed(beta: float) -> bool:
+    """Whether an estimated noise variance stands at its floor."""
+    return beta >= (1.0 - 1e-9) / FLOOR
 
 
 def overfits(degrees_of_freedom: float, n: int) -> bool:

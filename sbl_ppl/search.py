@@ -12,12 +12,27 @@ from scipy.linalg.lapack import dpotrf, dpotrs, dpstrf, dtrtrs, spotrf, strtrs
 
 from .dictionary import UnionDesign
 from .evidence import SingularModelError
-from .problem import FLOOR, Problem, Progress, Solution, Start, overfit_reason, overfits, solution_of
+from .problem import (
+    COLLAPSED,
+    FLOOR,
+    Problem,
+    Progress,
+    Solution,
+    Start,
+    collapsed,
+    overfit_reason,
+    overfits,
+    solution_of,
+)
 
 Array = np.ndarray
 
 _GAIN = 1e-7  # nats: a move that gains less is rounding
 _DEPENDENT = 1e-10  # S_m / beta below which a column lies in the span of the active ones to working precision
+_CLOSE = 1e-4  # S_m / beta below which S_m has lost digits and is computed afresh
+_LEAST = 1e-14  # of S_m / beta, where rounding left nothing or less
+_TRIES = 5  # promising exchanges and pairs that are tried before a search ends
+_FEW = 128  # columns of a dictionary whose pairs are all looked at
 
 
 def search(
@@ -138,7 +153,7 @@ class Search:
             self._begin(*start)
         elif not self.prior.smooth:  # hardly any column will leave, so all of them begin
             everything = np.flatnonzero(self.model.z)
-            self._begin(everything, np.full(len(everything), self.model.m / self.model.n), self.model.beta)
+            self._begin(everything, np.full(len(everything), self.model.m / max(1, self.model.n)), self.model.beta)
         elif self.selection == "greedy" and (thinned := thin_full_model(self.problem, self.model.beta)) is not None:
             self._begin(*thinned)
         else:
@@ -151,7 +166,16 @@ class Search:
             if not self.noise_free and not self.noise.fixed:
                 self.noise_free = True
                 self._climb(100)
-            elif not (self._climb(100) or self._reestimate() or self._leave_saddle() or self._swap()):
+            elif not any(
+                move()
+                for move in (
+                    partial(self._climb, 100),
+                    self._reestimate,
+                    self._leave_saddle,
+                    self._swap,
+                    self._add_pair,
+                )
+            ):
                 return self._finish(True, "no addition, deletion, re-estimation or exchange gains")
 
     def _begin(self, index: Array, alpha: Array, beta: float) -> None:
@@ -167,8 +191,8 @@ class Search:
     def _hurdle(self) -> str:
         """Why the search must stop before it has converged; empty if it need not."""
         model = self.model
-        if not self.noise.fixed and model.beta >= 1.0 / FLOOR:
-            return "the noise variance fell to zero: the kept columns explain t exactly; give noise_variance"
+        if not self.noise.fixed and collapsed(model.beta):
+            return COLLAPSED
         if not self.noise.fixed and model.size > 0.9 * model.n:
             gamma = 1.0 - model.alpha * model.Sigma.diagonal()
             if overfits(float(gamma.sum()), model.n):
@@ -185,9 +209,7 @@ class Search:
         """The objective for given precisions of the active columns."""
         value = log_evidence + self.noise.log_prior(beta)
         if self.prior.c or not self.prior.smooth:
-            value += self.prior.at(self.model.index).log_prior(alpha, beta).sum()
-        if not self.prior.smooth:
-            value += np.delete(np.broadcast_to(self.prior.log_pruned(), (self.model.m,)), self.model.index).sum()
+            value += self.prior.total(self.model.index, alpha, beta, self.model.m)
         return float(value)
 
     def _objective(self) -> float:
@@ -204,7 +226,7 @@ class Search:
     def _addition_gains(self) -> Array:
         """What each column outside the model would gain with its best alpha."""
         model = self.model
-        gains = self.prior.gains(np.maximum(model.S, 1e-14 * model.beta), model.Q**2, model.beta)
+        gains = self.prior.gains(np.maximum(model.S, _LEAST * model.beta), model.Q**2, model.beta)
         gains[model.index] = 0.0
         gains[_DEPENDENT * model.beta > model.S] = 0.0
         gains[self.refused] = 0.0
@@ -213,28 +235,40 @@ class Search:
     def _add(self, i: int) -> bool:
         """Add column i with its best alpha; False if a closer look shows that this gains nothing."""
         model, one = self.model, np.array([i])
-        if model.S[i] < 1e-4 * model.beta:
+        if model.S[i] < _CLOSE * model.beta:
             model.scrutinise(i)
         alpha, gain = self.prior.at(one).maximise(model.S[one], model.Q[one] ** 2, model.beta)
         if gain[0] <= _GAIN or model.S[i] < _DEPENDENT * model.beta:
             return False
         return self._try(i, lambda: model.add(i, float(alpha[0])))
 
-    def _try(self, i: int, move: Callable[[], None]) -> bool:
-        """Make a move of column i; take it back, and remember that, if it lowers the objective.
+    def _attempt(self, move: Callable[[], object], least: float = 0.0) -> bool:
+        """Make a move that raises the objective by `least` or more; take back any other, and what it recorded.
 
         Among nearly dependent columns the gain of a move is known to fewer digits than the objective itself.
         """
-        model, before = self.model, self._objective()
-        index, alpha = model.index, model.alpha
-        move()
-        if self._objective() < before:
+        model, before, recorded = self.model, self._objective(), len(self.history)
+        index, alpha, beta = model.index, model.alpha, model.beta
+        try:
+            move()
+            risen = self._objective() >= before + least
+        except SingularModelError:
+            risen = False
+        del self.history[recorded:]
+        if risen:
+            self._record()
+            self.refused.clear()
+        else:
+            model.beta = beta
             model.become(index, alpha)
+        return risen
+
+    def _try(self, i: int, move: Callable[[], object]) -> bool:
+        """Make a move of column i if it does not lower the objective; remember if it would have."""
+        done = self._attempt(move)
+        if not done:
             self.refused.append(i)
-            return False
-        self._record()
-        self.refused.clear()
-        return True
+        return done
 
     def _greedy_move(self) -> bool:
         """Add the column that gains most; a joint Newton step whenever the model has grown by a fifth."""
@@ -396,7 +430,7 @@ class Search:
         step = step * min(1.0, 3.0 / max(np.abs(step).max(), 1e-300))
         for _ in range(12):
             alpha = np.minimum(np.maximum(start[0] * np.exp(step[:-1]), low), high)
-            beta = min(start[1] * np.exp(step[-1]), 1.0 / FLOOR)
+            beta = start[1] if self.noise.fixed else min(start[1] * np.exp(step[-1]), 1.0 / FLOOR)
             try:
                 factored = model.factorise(alpha, beta)
                 value = self._value(alpha, beta, factored.log_evidence)
@@ -444,35 +478,93 @@ class Search:
 
     def _swap(self) -> bool:
         """Delete one column and add another in one move, if that gains (TF03 section 6.2)."""
+        return any(self._attempt(partial(self._replace, *pair), _GAIN) for pair in self._promising_swaps())
+
+    def _promising_swaps(self) -> list[tuple[int, int]]:
+        """Active columns and what could take their place, the most promising first."""
         model = self.model
         if not self.exchange or model.size == 0:
-            return False
+            return []
         s, q2 = model.statistics()
         loss = self.prior.at(model.index).contribution(model.alpha, s, q2, model.beta)
         shift = model.beta * (model.Sigma @ model.gram)  # how S and Q of all columns feel each deletion
         variance = model.Sigma.diagonal()
-        best, pair = 10 * _GAIN, None
+        found: list[tuple[float, int, int]] = []
         rows = max(1, 100_000 // model.m)  # of deletions that are tried at once
         for first in range(0, model.size, rows):
             j = slice(first, first + rows)
             S = model.S + shift[j] ** 2 / variance[j, None]
             Q = model.Q + shift[j] * (model.mu[j] / variance[j])[:, None]
             prior = self.prior.at(np.tile(np.arange(model.m), len(S)))
-            gains = prior.gains(np.maximum(S.ravel(), 1e-14 * model.beta), Q.ravel() ** 2, model.beta).reshape(S.shape)
+            gains = prior.gains(np.maximum(S.ravel(), _LEAST * model.beta), Q.ravel() ** 2, model.beta).reshape(S.shape)
             gains[:, model.index] = 0.0
             gains[_DEPENDENT * model.beta > S] = 0.0
             net = np.where(gains > _GAIN, gains - loss[j, None], -np.inf)
-            place = np.unravel_index(net.argmax(), net.shape)
-            if net[place] > best:
-                best, pair = net[place], (first + int(place[0]), int(place[1]))
-        if pair is None:
-            return False
-        before, left, alpha = self._objective(), int(model.index[pair[0]]), float(model.alpha[pair[0]])
-        model.delete(pair[0])
-        if self._add(pair[1]) and self._objective() > before:
-            return True
-        model.add(left, alpha)  # the promised gain was rounding
-        return False
+            joins = net.argmax(axis=1)
+            best = net[np.arange(len(net)), joins]
+            found += [(best[k], int(model.index[first + k]), int(joins[k])) for k in np.flatnonzero(best > 10 * _GAIN)]
+        return [(left, joined) for _, left, joined in sorted(found, reverse=True)[:_TRIES]]
+
+    def _replace(self, left: int, joined: int) -> None:
+        """Column `joined` takes the place of the active column `left`, with its best alpha."""
+        model, one = self.model, np.array([joined])
+        model.delete(int(np.flatnonzero(model.index == left)[0]))
+        if model.S[joined] < _CLOSE * model.beta:
+            model.scrutinise(joined)
+        alpha, gain = self.prior.at(one).maximise(model.S[one], model.Q[one] ** 2, model.beta)
+        if gain[0] > _GAIN and model.S[joined] >= _DEPENDENT * model.beta:
+            model.add(joined, float(alpha[0]))
+
+    def _add_pair(self) -> bool:
+        """Add two columns at once, where neither gains alone: it may be their difference that is needed."""
+        pairs = self._promising_pairs()
+        return any(self._attempt(partial(self._join, *pair), _GAIN) for pair in pairs)
+
+    def _promising_pairs(self) -> list[tuple[Array, Array]]:
+        """Pairs of columns outside the model with precisions to begin with, the most promising first.
+
+        With column i in the model at any weight, S_j and Q_j become S_j - S_ij^2 / S_i and Q_j - S_ij Q_i / S_i. All
+        pairs are looked at in a small dictionary; in a large one those of the columns that come nearest to a gain.
+        """
+        model = self.model
+        if not self.exchange:
+            return []
+        S, Q = np.maximum(model.S, _LEAST * model.beta), model.Q
+        near = Q**2 / S
+        near[model.index] = -1.0
+        near[_DEPENDENT * model.beta > model.S] = -1.0
+        some = np.argsort(-near, kind="stable")[: model.m if model.m <= _FEW else _FEW // 8]
+        some = some[near[some] >= 0.0]
+        if len(some) < 2:
+            return []
+        cross = model.beta * self.problem.gram_rows(self.problem.columns(some))
+        if model.size:
+            cross -= model.beta**2 * (model.gram[:, some].T @ (model.Sigma @ model.gram))
+        left = np.maximum(S - cross**2 / S[some, None], 0.0)
+        score = near[some, None] + (Q - cross * (Q[some] / S[some])[:, None]) ** 2 / np.maximum(
+            left, _LEAST * model.beta
+        )
+        rank = np.full(model.m, model.m)
+        rank[some] = np.arange(len(some))
+        score[(near < 0.0) | (rank <= np.arange(len(some))[:, None])] = 0.0  # each pair once
+        score[left < 100.0 * _DEPENDENT * model.beta] = 0.0
+        found = []
+        for place in np.argsort(-score, axis=None, kind="stable")[:_TRIES]:
+            i, j = np.unravel_index(place, score.shape)
+            if score[i, j] <= 2.0 + 4.0 * self.prior.c:  # two columns that just gain alone have as much
+                break
+            pair = np.array([some[i], j], dtype=np.intp)
+            inverse = np.linalg.inv([[S[pair[0]], cross[i, j]], [cross[i, j], S[j]]])
+            weights = inverse @ Q[pair]
+            found.append((pair, 1.0 / (weights**2 + inverse.diagonal())))
+        return found
+
+    def _join(self, index: Array, alpha: Array) -> None:
+        """Several columns enter at once; a joint ascent decides on their precisions and who leaves."""
+        prior = self.prior.at(index)
+        self.model.include(index, np.minimum(np.maximum(alpha, prior.low), prior.high))
+        self.model.condense()
+        self._climb(100)
 
 
 def thin_full_model(problem: Problem, beta: float) -> Start | None:
@@ -484,7 +576,7 @@ def thin_full_model(problem: Problem, beta: float) -> Start | None:
     is not low or the prior not smooth.
     """
     prior, noise = problem.prior, problem.noise
-    n, m = len(problem.t), problem.design.n_columns
+    n, m = problem.n, problem.design.n_columns
     sketch = _sketch(problem) if prior.smooth and min(n, m) >= 20 else None
     if sketch is None:
         return None

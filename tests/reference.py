@@ -9,7 +9,13 @@ import itertools
 
 import numpy as np
 import pywt
-from scipy import integrate, optimize, special
+from scipy import integrate, linalg, optimize, special
+
+
+def contrasts(Phi, t):
+    """Columns and targets in N - 1 orthonormal contrasts: what a flat intercept leaves to the likelihood."""
+    H = linalg.helmert(len(t))
+    return H @ Phi, H @ t
 
 
 def covariance_matrix(Phi, alpha, noise_variance):

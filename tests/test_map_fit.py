@@ -93,6 +93,17 @@ def fit_of(case):
     return quiet_fit(*PROBLEMS[name](), prior=PRIORS[prior], selection=selection, method=method)
 
 
+def has_intercept(fit):
+    """A wavelet basis alone leaves the mean to t."""
+    return fit.settings["center"] and not isinstance(fit.dictionary, sbl.Wavelet)
+
+
+def what_the_likelihood_sees(fit):
+    """Columns and targets, as contrasts where an intercept takes their means."""
+    Phi = fit.dictionary.bind(fit.x).matrix()
+    return reference.contrasts(Phi, fit.t) if has_intercept(fit) else (Phi, fit.t - fit.offset)
+
+
 def everywhere(fit):
     """Precisions of all columns, inf where pruned."""
     alpha = np.full(fit.n_columns, np.inf)
@@ -107,7 +118,8 @@ def everywhere(fit):
 def test_fit_equals_dense_recomputation(case):
     """Tolerances are conditions times rounding, as in test_evidence; exact arithmetic where doubles do not do."""
     fit = fit_of(case)
-    Phi, t = fit.design.matrix()[:, fit.active], fit.t - fit.offset
+    Phi, t = what_the_likelihood_sees(fit)
+    Phi = Phi[:, fit.active]
     norms = np.linalg.norm(Phi, axis=0)
     unit, alpha, sigma2 = Phi / norms, fit.alpha / norms**2, fit.noise_variance
     condition = stacked_condition(unit, alpha, 1.0 / sigma2) if len(norms) else 1.0
@@ -284,9 +296,10 @@ each_bounds = pytest.mark.parametrize("bounds", BOUNDS.values(), ids=BOUNDS)
 
 def fit_small(make, objective, noise, bounds, **options):
     Phi, t = make()
+    t = t - t.mean()
     low, high = bounds or (None, None)
-    prior = dataclasses.replace(objective.prior, low=low, high=high)
-    return quiet_fit(None, t, sbl.Columns(Phi), prior=prior, space=objective.space, **noise, **options), Phi, t
+    options |= {"prior": dataclasses.replace(objective.prior, low=low, high=high), "space": objective.space}
+    return quiet_fit(None, t, sbl.Columns(Phi), center=False, **noise, **options), Phi, t
 
 
 def bounds_of(bounds, Phi, t):
@@ -451,7 +464,7 @@ ORTHONORMAL = {"haar": PROBLEMS["blocks haar"], "columns": orthonormal_columns}
 @pytest.mark.parametrize("prior", PRIORS)
 def test_closed_form_equals_the_search(make, prior):
     x, t, dictionary = make()
-    options = {"prior": PRIORS[prior], "noise_variance": 0.1 * np.var(t)}
+    options = {"prior": PRIORS[prior], "noise_variance": 0.1 * np.var(t), "center": False}
     closed = sbl.fit_map(x, t, dictionary, **options)
     searched = sbl.fit_map(x, t, dictionary, closed_form=False, **options)
     if not (prior == "raw" and make is orthonormal_columns):  # κ differs by column: no closed form
@@ -534,7 +547,8 @@ def assert_same_fit(fit, other, column=1.0, target=1.0, order=None):
     np.testing.assert_allclose(other.alpha * (target / scale) ** 2, fit.alpha[back], rtol=1e-5)
     np.testing.assert_allclose(other.mean * scale / target, fit.mean[back], rtol=1e-5)
     np.testing.assert_allclose(other.noise_variance / target / target, fit.noise_variance, rtol=1e-5)
-    assert other.log_evidence == pytest.approx(fit.log_evidence - len(fit.t) * np.log(abs(target)), abs=1e-5)
+    dimensions = len(fit.t) - has_intercept(fit)
+    assert other.log_evidence == pytest.approx(fit.log_evidence - dimensions * np.log(abs(target)), abs=1e-5)
     assert list(old) == sorted(old, key=lambda k: place[k])
     np.testing.assert_allclose(other.history[-1] - other.log_evidence, fit.history[-1] - fit.log_evidence, atol=1e-5)
 
@@ -584,6 +598,88 @@ def test_shift_of_targets_does_not_matter_when_centered(name):
     assert_same_fit(fit, other)
     assert other.offset - fit.offset == pytest.approx(1e3)
     np.testing.assert_allclose(other.predict()[0] - 1e3, fit.predict()[0], atol=1e-9)
+
+
+@pytest.mark.parametrize("noise", [{"noise_prior": (1.0, 0.2)}, {"noise_variance": 0.1}], ids=str)
+@pytest.mark.parametrize("name", ["columns", "kernel", "wide"])
+def test_an_intercept_is_a_fit_to_contrasts(name, noise):
+    """A flat prior of a constant leaves N - 1 contrasts: columns with means of their own change nothing else."""
+    Phi, t = random_columns(n=16, m=24, seed=2) if name == "wide" else SMALL[name]()
+    Phi = Phi + np.linspace(-3.0, 30.0, Phi.shape[1])
+    options = {"prior": sbl.Smoothness(1.5, low=1e-6, high=1e8), **noise}
+    fit = sbl.fit_map(None, t + 1e3, sbl.Columns(Phi), **options)
+    contrast, target = reference.contrasts(Phi, t)
+    less = sbl.fit_map(None, target, sbl.Columns(contrast), center=False, **options)
+    np.testing.assert_array_equal(fit.active, less.active)
+    np.testing.assert_allclose(np.log(fit.alpha), np.log(less.alpha), atol=1e-5)  # where Newton's steps end
+    np.testing.assert_allclose(fit.mean, less.mean, rtol=1e-5, atol=1e-8)
+    assert fit.log_evidence == pytest.approx(less.log_evidence, abs=1e-6)
+    assert fit.log_posterior == pytest.approx(less.log_posterior, abs=1e-6)
+    # the same as a constant column with a prior so wide that it does not matter
+    X = np.column_stack([np.ones(len(t)), Phi[:, fit.active]])
+    alpha = np.append(1e-9, fit.alpha)
+    mean, Sigma = reference.weights_posterior(X, t, alpha, fit.noise_variance)
+    found, sd = fit.predict(noise=False)
+    np.testing.assert_allclose(found - 1e3, X @ mean, atol=1e-5 * np.std(t))
+    np.testing.assert_allclose(sd**2, np.einsum("ij,jk,ik->i", X, Sigma, X), rtol=1e-4)
+    left, variance = reference.leave_one_out(X, t, alpha, fit.noise_variance)
+    expected = -0.5 * (np.log(2 * np.pi * variance) + (t - left) ** 2 / variance)
+    np.testing.assert_allclose(fit.leave_one_out(), expected, rtol=1e-4, atol=1e-4)
+
+
+CALENDAR = np.linspace(1960.0, 2010.0, 200)
+
+
+@pytest.mark.parametrize("center", [True, False])
+def test_a_line_over_calendar_years_is_found(center):
+    """Also where both columns are needed together, and neither alone gains."""
+    t = 0.03 * (CALENDAR - 1960.0) + 0.05 * np.random.default_rng(0).standard_normal(200)
+    t = t if center else t - t.mean()
+    fit = sbl.fit_map(CALENDAR, t, sbl.Linear() + sbl.Bias(), center=center)
+    mean, _ = fit.predict([1960.0, 2010.0], noise=False)
+    slope = np.diff(mean) / 50.0
+    assert slope == pytest.approx(0.03, abs=5 * 0.05 / np.sqrt(200) / 14.5)  # five standard errors
+    if center:
+        shifted = sbl.fit_map(CALENDAR - 1985.0, t, sbl.Linear() + sbl.Bias())
+        assert fit.history[-1] == pytest.approx(shifted.history[-1], abs=1e-6)
+
+
+def test_a_line_through_four_points_is_found():
+    fit = sbl.fit_map([1, 2, 3, 4], [1.0, 2.0, 3.0, 4.0], sbl.Linear())
+    np.testing.assert_allclose(fit.predict([0.0, 10.0])[0], [0.0, 10.0], atol=1e-2)
+
+
+def test_a_bias_beside_an_intercept_has_nothing_to_do():
+    x, t, dictionary = PROBLEMS["sinc gaussian"]()
+    fit, alone = (sbl.fit_map(x, t + 7.0, D) for D in (dictionary + sbl.Bias(), dictionary))
+    np.testing.assert_array_equal(fit.active, alone.active)
+    assert fit.history[-1] == pytest.approx(alone.history[-1], abs=1e-9)
+
+
+def test_known_noise_is_never_replaced():
+    """However small beside t: here 1e-13 of its mean square."""
+    x = np.arange(40.0)
+    t = 1e5 + np.sin(x / 3) + 0.3 * np.random.default_rng(0).standard_normal(40)
+    fit = sbl.fit_map(x, t, sbl.Linear() + sbl.Bias(), center=False, noise_variance=1e-3)
+    Phi = np.column_stack([x, np.ones(40)])[:, fit.active]
+    # the columns' part of C, 1e10 of the noise, is cut off by QR: what is left is the residual of least squares
+    Q = np.linalg.qr(Phi)[0]
+    residual2 = np.sum((t - Q @ (Q.T @ t)) ** 2) / 1e-3
+    assert fit.noise_variance == 1e-3
+    log_det = 40 * np.log(1e-3) + np.linalg.slogdet(np.eye(Phi.shape[1]) + Phi.T @ Phi / 1e-3 / fit.alpha)[1]
+    assert fit.log_evidence == pytest.approx(-0.5 * (40 * np.log(2 * np.pi) + log_det + residual2), abs=2.0)
+
+
+def test_a_failed_exchange_is_undone():
+    x = np.linspace(0, 10, 100)
+    t = np.sin(x) + 0.3 * x + 0.002 * np.random.default_rng(3).standard_normal(100)
+    options = {"dictionary": sbl.LinearSpline() + sbl.Bias(), "center": False}
+    fit = sbl.fit_map(x, t, **options)
+    assert fit.converged
+    assert_never_falls(fit.history)
+    again = sbl.fit_map(x, t, start=fit, **options)
+    assert again.history[0] == pytest.approx(fit.history[-1], abs=1e-6)
+    assert again.history[-1] <= fit.history[-1] + NEGLIGIBLE
 
 
 def test_without_centering_targets_are_left_alone():
@@ -664,7 +760,7 @@ def test_warm_start_of_the_fixed_points(method):
 def test_warm_start_carries_over_to_another_prior_and_other_units():
     x, t, dictionary = PROBLEMS["blocks_sinc union"]()
     fit = sbl.fit_map(x, t, dictionary, prior=PRIORS["ric"])
-    cold, warm = (sbl.fit_map(x, 1e3 * t, dictionary, start=start) for start in (None, fit))
+    cold, warm = (sbl.fit_map(x, 1e3 * t, dictionary, selection="cyclic", start=start) for start in (None, fit))
     assert warm.converged
     assert warm.n_steps < cold.n_steps
 
@@ -746,9 +842,12 @@ def test_exchange_leaves_a_maximum_that_single_moves_cannot():
 
 
 def assert_predicts(fit, x_new, values):
-    """`values` are all columns at x_new, dense."""
+    """`values` are all columns at x_new, dense; an intercept takes their means over the training inputs."""
+    if has_intercept(fit):
+        values = values - fit.dictionary.bind(fit.x).matrix().mean(axis=0)
     values = values[:, fit.active]
     variance = np.einsum("ij,jk,ik->i", values, fit.covariance, values)
+    variance += has_intercept(fit) * fit.noise_variance / len(fit.t)
     for noise, extra in ((True, fit.noise_variance), (False, 0.0)):
         mean, sd = fit.predict(x_new, noise=noise)
         np.testing.assert_allclose(mean, values @ fit.mean + fit.offset, atol=1e-12 * np.abs(values @ fit.mean).max())
@@ -758,9 +857,10 @@ def assert_predicts(fit, x_new, values):
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_prediction_at_the_training_inputs(name):
     fit = fit_of((name, "bic", "greedy", "fast"))
-    assert_predicts(fit, None, fit.design.matrix())
+    Phi = fit.dictionary.bind(fit.x).matrix()
+    assert_predicts(fit, None, Phi)
     if fit.x is not None:
-        assert_predicts(fit, fit.x, fit.design.matrix())
+        assert_predicts(fit, fit.x, Phi)
 
 
 def test_prediction_at_new_inputs_of_a_kernel():
@@ -790,7 +890,8 @@ def test_union_at_new_inputs():
     x, t, dictionary = PROBLEMS["blocks_sinc union"]()
     fit, new = sbl.fit_map(x, t, dictionary), x[:-1] + 0.3 * (x[1] - x[0])
     distance = np.abs(np.subtract.outer(new, x)) / 3.0
-    assert_predicts(fit, new, np.hstack([fit.design.matrix()[:-1, :128], distance**2 * np.log(distance)]))
+    haar = dictionary.bind(x).matrix()[:-1, :128]
+    assert_predicts(fit, new, np.hstack([haar, distance**2 * np.log(distance)]))
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
