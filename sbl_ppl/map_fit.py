@@ -152,13 +152,26 @@ class MapFit:
             variance = np.maximum(np.einsum("ij,ij->i", values @ self._covariance, values), 0.0)
         return mean + self.offset, np.sqrt(variance + extra)
 
-    def contributions(self, x_new: Any = None) -> dict[str, Array]:
-        """One curve per part of the dictionary, without the mean of t: a union separates sources this way."""
-        curves = {}
+    def contributions(self, x_new: Any = None, with_sd: bool = False) -> dict[str, Any]:
+        """One curve per part of the dictionary, without the mean of t: a union separates sources this way.
+
+        With `with_sd` a pair for each: the curve, and the standard deviation of the part's function.
+        """
+        curves: dict[str, Any] = {}
         for part in dictionaries.parts_of(self.dictionary, self._design):
-            mine = (self.active >= part.start) & (self.active < part.stop)
-            curves[part.name] = self._design.curve(x_new, self.active[mine], self.mean[mine])
+            mine = np.flatnonzero((self.active >= part.start) & (self.active < part.stop))
+            curve = self._design.curve(x_new, self.active[mine], self.mean[mine])
+            curves[part.name] = (curve, np.sqrt(self._part_variance(x_new, mine))) if with_sd else curve
         return curves
+
+    def _part_variance(self, x_new: Any, mine: Array) -> Array:
+        """Variance of the function that some of the kept columns make, given by their places in `active`."""
+        design, chosen = self._design, self.active[mine]
+        if self._covariance.ndim == 1:
+            return design.spread(x_new, chosen, self._covariance[mine])
+        values = design.columns(chosen) if x_new is None else design.evaluate(x_new, chosen)
+        covariance = self._covariance[np.ix_(mine, mine)]
+        return np.maximum(np.einsum("ij,ij->i", values @ covariance, values), 0.0)
 
     def __repr__(self) -> str:
         parts = dictionaries.parts_of(self.dictionary, self._design)

@@ -905,6 +905,24 @@ def test_contributions_sum_to_the_curve(name):
         np.testing.assert_allclose(total, mean, atol=1e-12 * max(np.abs(mean).max(), abs(fit.offset)))
 
 
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_sd_of_contributions_is_that_of_their_own_weights(name):
+    """By the dense matrix; a union of n columns each, or one part alone."""
+    fit = fit_of((name, "bic", "greedy", "fast"))
+    pairs, Phi, S = fit.contributions(with_sd=True), fit.design.matrix(), fit.covariance
+    start = 0
+    for (part, (curve, sd)), dictionary in zip(pairs.items(), fit.dictionary.parts, strict=True):
+        np.testing.assert_array_equal(curve, fit.contributions()[part])
+        stop = start + dictionary.bind(fit.x).n_columns
+        mine = (fit.active >= start) & (fit.active < stop)
+        values = Phi[:, fit.active[mine]]
+        variance = np.diag(values @ S[mine][:, mine] @ values.T)
+        np.testing.assert_allclose(sd**2, variance, rtol=1e-8, atol=1e-12 * variance.max(initial=1e-300))
+        if fit.x is not None:
+            np.testing.assert_allclose(fit.contributions(fit.x[3:8], with_sd=True)[part][1], sd[3:8], rtol=1e-6)
+        start = stop
+
+
 # --- saving -----------------------------------------------------------------------------------------------------
 
 
