@@ -204,7 +204,7 @@ def figure8(quick=False):
             ax.get_legend().remove()
             ax.set_ylabel("contribution" if ax in axes[:, 0] else "")
     lines = [axes[0, 0].lines[0], axes[1, 0].lines[0], axes[0, 0].lines[1]]
-    names = ["contribution of Haar wavelets", "contribution of thin-plate splines", "truth"]
+    names = ["contribution of Haar wavelets, ±2 sd", "contribution of thin-plate splines, ±2 sd", "truth"]
     figure.legend(lines, names, loc="outside lower center", ncols=3, frameon=False)
     return figure
 

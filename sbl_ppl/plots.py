@@ -1,8 +1,7 @@
 """Pictures of a fit, the share of each part, how the weights shrank; and of a fit beside the posterior.
 
-Every function draws into the axes it is given, or into a new figure, and returns the axes. Matplotlib is imported when
-something is drawn, not before. The colours are those of Okabe and Ito, which people with any colour vision can tell
-apart.
+Every function draws into the axes it is given, or into a new figure, and returns the axes. Legends stand beside the
+axes; inside, where the figure has no layout that makes room (``plt.subplots(layout="constrained")`` has).
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .canvas import BLUE, DATA, ORANGE, SERIES, TRUTH, add_legend, check_count, new_axes
 from .dictionary import Kernel, as_inputs, parts_of
 from .map_fit import MapFit
 
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 
-_DATA, _TRUTH, _FIT, _KEPT = "0.65", "black", "#0072B2", "#D55E00"
-_POSTERIOR = "#D55E00"
-_PARTS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_EXPLODED = 30.0  # a ratio from which on a linear axis would flatten all others
+_CUT = 1e6  # a ratio beyond which it does not matter how much
 
 
 def plot_fit(
@@ -61,21 +60,21 @@ def plot_fit(
     grid, at, order = _grid_of(points, x_new)
     mean, sd = (values[order] for values in fit.predict(at, noise=noise))
     known = None if truth is None else _curve_from(truth, "truth", grid, order)
-    ax = _new_axes(1)[0] if ax is None else ax
-    ax.plot(points, fit.t, ".", color=_DATA, markersize=3.5, label="data")
+    ax = new_axes()[0] if ax is None else ax
+    ax.plot(points, fit.t, ".", color=DATA, markersize=3.5, label="data")
     owner = "a new observation" if noise else "the function"
-    ax.fill_between(grid, mean - 2 * sd, mean + 2 * sd, color=_FIT, alpha=0.25, lw=0, label=f"±2 sd of {owner}")
+    ax.fill_between(grid, mean - 2 * sd, mean + 2 * sd, color=BLUE, alpha=0.25, lw=0, label=f"±2 sd of {owner}")
     if known is not None:
-        ax.plot(grid, known, "--", color=_TRUTH, lw=1.0, label="truth")
-    ax.plot(grid, mean, color=_FIT, lw=1.6, label="posterior mean")
+        ax.plot(grid, known, "--", color=TRUTH, lw=1.0, label="truth")
+    ax.plot(grid, mean, color=BLUE, lw=1.6, label="posterior mean")
     centers = _kept_centers(fit)
     if len(centers):
         label = f"centre{'s' * (len(centers) > 1)} of {len(centers)} kept kernel{'s' * (len(centers) > 1)}"
         edge = np.full(len(centers), 0.02)
         lower = ax.get_xaxis_transform()  # x in units of the data, y from 0 at the lower edge
-        ax.plot(centers, edge, "|", color=_KEPT, markersize=11, mew=1.6, transform=lower, label=label)
+        ax.plot(centers, edge, "|", color=ORANGE, markersize=11, mew=1.6, transform=lower, label=label)
     ax.set(xlabel="input x", ylabel="target t", title=f"{len(fit.active)} of {fit.n_columns} columns kept")
-    ax.legend(frameon=False, fontsize="small")
+    add_legend(ax)
     return ax
 
 
@@ -85,9 +84,10 @@ def plot_contributions(
     truth: Sequence[Any] | None = None,
     axes: Any = None,
 ) -> Array:
-    """Draw what each part of the dictionary contributes to the fit.
+    """Draw what each part of the dictionary contributes to the fit, with a band of two standard deviations.
 
-    The curves are those of `MapFit.contributions`; with the mean of t, they add up to the fit.
+    The curves are those of `MapFit.contributions`; with the mean of t, they add up to the fit. The bands do not: where
+    parts can stand in for one another, each is less certain than their sum.
 
     Parameters
     ----------
@@ -103,6 +103,7 @@ def plot_contributions(
     Returns
     -------
     array of Axes
+        A part that was pruned and has no truth is named in the first title instead of drawn, unless you gave it axes.
 
     Raises
     ------
@@ -116,23 +117,34 @@ def plot_contributions(
     if len(truth) != len(parts):
         raise ValueError(f"truth has {len(truth)} entries for {len(parts)} parts: give one for each, or None for some")
     known = [None if entry is None else _curve_from(entry, "truth", grid, order) for entry in truth]
-    panels = _new_axes(len(parts)) if axes is None else np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
-    if len(panels) not in (1, len(parts)):
-        raise ValueError(f"axes has {len(panels)} axes for {len(parts)} parts: give one, or one per part")
-    together = len(panels) < len(parts)
-    curves = fit.contributions(at)
-    for k, part in enumerate(parts):
-        ax, color = panels[k % len(panels)], _PARTS[k % len(_PARTS)]
-        kept = int(((fit.active >= part.start) & (fit.active < part.stop)).sum())
-        title = f"{part.name}: {kept} of {part.stop - part.start} columns kept"
-        ax.plot(grid, curves[part.name][order], color=color, lw=1.6, label=title if together else "fit")
+    given = None if axes is None else np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
+    if given is not None and len(given) not in (1, len(parts)):
+        raise ValueError(f"axes has {len(given)} axes for {len(parts)} parts: give one, or one per part")
+    together = given is not None and len(given) < len(parts)
+    kept = [int(((fit.active >= part.start) & (fit.active < part.stop)).sum()) for part in parts]
+    shown = list(range(len(parts)))
+    if given is None or together:
+        shown = [k for k in shown if kept[k] or known[k] is not None] or [0]
+    curves = fit.contributions(at, with_sd=True)
+    panels = new_axes(len(shown)) if given is None else given
+    pruned = ", ".join(parts[k].name for k in range(len(parts)) if k not in shown)
+    note = f"pruned: {pruned}" if pruned else ""
+    for place, k in enumerate(shown):
+        ax, color, name = panels[place % len(panels)], SERIES[k % len(SERIES)], parts[k].name
+        mean, sd = (values[order] for values in curves[name])
+        title = f"{name}: {kept[k]} of {parts[k].stop - parts[k].start} columns kept"
+        band = None if together else "±2 sd"
+        ax.fill_between(grid, mean - 2 * sd, mean + 2 * sd, color=color, alpha=0.25, lw=0, label=band)
+        ax.plot(grid, mean, color=color, lw=1.6, label=title if together else "posterior mean")
         if known[k] is not None:
-            ax.plot(grid, known[k], "--", color=_TRUTH, lw=1.0, label=None if together else "truth")
+            ax.plot(grid, known[k], "--", color=TRUTH, lw=1.0, label=None if together else "truth")
         if not together:
-            ax.set(title=title)
-        if together or known[k] is not None:
-            ax.legend(frameon=False, fontsize="small")
+            ax.set(title=f"{note}\n{title}" if note and not place else title)
         ax.set(ylabel="contribution")
+    if together:
+        panels[0].set(title=f"Contributions ±2 sd; {note}" if note else "Contributions ±2 sd")
+    for ax in panels:
+        add_legend(ax)
     panels[-1].set(xlabel="input x")
     return panels
 
@@ -150,7 +162,8 @@ def plot_shrinkage(fit: MapFit, ax: Axes | None = None, limit: float | None = No
     ax : Axes, optional
         Where to draw; default a new figure.
     limit : float, optional
-        Show only least-squares weights of at most this size; default all.
+        Show only weights whose two values are of at most this size; the legend counts those outside. Default: all; but
+        if the largest is more than ten times what nine in ten of the kept ones reach, twice that reach.
 
     Returns
     -------
@@ -162,25 +175,28 @@ def plot_shrinkage(fit: MapFit, ax: Axes | None = None, limit: float | None = No
         If the least-squares weights are not unique, as for a dictionary with more columns than data, or `limit` is not
         positive.
     """
-    if limit is not None and not limit > 0:
-        raise ValueError(f"limit={limit!r} must be positive: it bounds the least-squares weights that are shown")
+    if limit is not None and not 0 < limit < np.inf:
+        raise ValueError(f"limit={limit!r} must be positive and finite: it bounds the weights that are shown")
     least_squares = _least_squares(fit)
     means = np.zeros(fit.n_columns)
     means[fit.active] = fit.mean
     kept = np.zeros(fit.n_columns, dtype=bool)
     kept[fit.active] = True
-    reach = 1.05 * (np.abs(least_squares).max(initial=0.0) or 1.0) if limit is None else float(limit)
-    shown = np.abs(least_squares) <= reach
-    ax = _new_axes(1, (4.6, 4.4))[0] if ax is None else ax
+    size = np.maximum(np.abs(least_squares), np.abs(means))
+    if limit is None:
+        bulk = np.quantile(size[kept] if kept.any() else size, 0.9, method="lower")
+        limit = 2.0 * bulk if size.max() > 10.0 * bulk > 0 else 1.05 * size.max() or 1.0
+    reach = float(limit)
+    ax = new_axes(1, (4.6, 4.4))[0] if ax is None else ax
     ax.plot([-reach, reach], [-reach, reach], color="0.75", lw=1.0, zorder=0, label="no shrinkage")
-    for chosen, color, marker, name in ((~kept, _KEPT, "x", "pruned"), (kept, _FIT, "o", "kept")):
-        here = chosen & shown
-        count = f"{chosen.sum()}" + f" ({here.sum()} shown)" * bool((chosen & ~shown).any())
-        ax.plot(least_squares[here], means[here], marker, color=color, markersize=4, mew=1.0, label=f"{name}: {count}")
+    for chosen, color, marker, name in ((~kept, ORANGE, "x", "pruned"), (kept, BLUE, "o", "kept")):
+        here, outside = chosen & (size <= reach), int((chosen & (size > reach)).sum())
+        label = f"{name}: {chosen.sum()}" + f" ({outside} outside)" * bool(outside)
+        ax.plot(least_squares[here], means[here], marker, color=color, markersize=4, mew=1.0, label=label)
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach))
     ax.set(xlabel="least-squares weight", ylabel="posterior mean of the weight")
     ax.set(title=f"{len(fit.active)} of {fit.n_columns} columns kept")
-    ax.legend(frameon=False, fontsize="small", loc="upper left")
+    ax.legend(frameon=False, fontsize="small", loc="best")  # shrunken weights leave the upper left free
     return ax
 
 
@@ -243,75 +259,95 @@ def _least_squares(fit: MapFit) -> Array:
     return weights / norms
 
 
-def _new_axes(n: int, size: tuple[float, float] = (7.0, 3.6)) -> Array:
-    """Panels of a new figure, one below the other; `size` in inches is that of a figure with one."""
-    import matplotlib.pyplot as plt
-
-    size = size if n == 1 else (size[0], 0.7 * n * size[1])
-    return plt.subplots(n, 1, figsize=size, sharex=True, squeeze=False, layout="constrained")[1][:, 0]
-
-
 def plot_comparison(report: Any, columns: int = 20, axes: Any = None) -> Array:
     """Draw the delta function beside the posterior: predictions, how they differ, precisions, and gamma.
 
     Parameters
     ----------
     report : Comparison
-        What `compare` returned.
+        What `compare` returned, for one-dimensional inputs.
     columns : int
-        How many columns of the dictionary to show, those that matter most under either.
+        How many columns of the dictionary to show: those whose gamma differs most between the two.
     axes : sequence of four Axes, optional
         Default a new figure.
 
     Returns
     -------
     array of four Axes
-    """
-    if axes is None:
-        import matplotlib.pyplot as plt
+        The second has a logarithmic scale from 1 on if a ratio of standard deviations exceeds 30, and cuts it at 1e6.
 
-        axes = plt.subplots(2, 2, figsize=(11, 7.5), layout="constrained")[1]
-    top, spread, precisions, gammas = panels = np.ravel(axes)
-    _compare_curves(report, top, spread)
-    known = report.components
-    order = np.argsort(-np.maximum(known["gamma"], known["map_gamma"]))[:columns]
-    order = np.sort(order)
-    places = np.arange(len(order))
-    low, middle, high = (known[name][order] for name in ("alpha_05", "alpha_50", "alpha_95"))
-    precisions.vlines(places, low, high, color=_POSTERIOR, lw=4, alpha=0.4, label="posterior, 90 %")
-    precisions.plot(places, middle, "_", color=_POSTERIOR, ms=9, mew=2, label="posterior median")
-    kept = np.isfinite(known["map_alpha"][order])
-    precisions.plot(places[kept], known["map_alpha"][order][kept], "o", color=_FIT, ms=5, label="MAP, if kept")
-    precisions.set(yscale="log", ylabel="precision alpha", title="Precisions: a point, or decades")
-    gammas.bar(places - 0.2, known["map_gamma"][order], 0.4, color=_FIT, label="MAP")
-    gammas.bar(places + 0.2, known["gamma"][order], 0.4, color=_POSTERIOR, label="posterior mean")
-    gammas.set(ylim=(0, 1.25), ylabel="gamma", title=f"Who explains the data: {report.displaced:.0%} elsewhere")
-    labels = [report.fit.design.labels[k] for k in order]
-    for panel in (precisions, gammas):
-        panel.set_xticks(places, labels, rotation=90, fontsize=6)
-    bottom, top_of_bars = precisions.get_ylim()
-    precisions.set_ylim(top=top_of_bars * (top_of_bars / bottom) ** 0.3)  # room for the legend
+    Raises
+    ------
+    ValueError
+        If the inputs are not one-dimensional, `columns` is not a positive whole number, or there are not four axes.
+    """
+    check_count(columns, "columns")
+    points = _points_of(report.fit)
+    panels = _two_by_two() if axes is None else np.ravel(np.asarray(axes, dtype=object))
+    if len(panels) != 4:
+        raise ValueError(f"axes has {len(panels)} axes and there are 4 panels: give four, as plt.subplots(2, 2)[1]")
+    _compare_curves(report, points, *panels[:2])
+    _compare_columns(report, columns, *panels[2:])
     for panel in panels:
-        panel.legend(frameon=False, fontsize="x-small", loc="upper left")
+        add_legend(panel)
     return panels
 
 
-def _compare_curves(report: Any, top: Axes, spread: Axes) -> None:
-    fit = report.fit
-    points = _points_of(fit)
+def _two_by_two() -> Array:
+    """Two rows of two panels; each row has its own margins, because names of columns take much room at the left."""
+    import matplotlib.pyplot as plt
+
+    figure = plt.figure(figsize=(12, 9), layout="constrained")
+    rows = figure.add_gridspec(2, 1, height_ratios=[3, 4])
+    upper, lower = rows[0].subgridspec(1, 2).subplots(), rows[1].subgridspec(1, 2).subplots(sharey=True)
+    return np.concatenate([upper, lower])
+
+
+def _compare_curves(report: Any, points: Array, top: Axes, spread: Axes) -> None:
     grid, _, order = _grid_of(points, report.x)
     delta, posterior = report.delta, report.posterior
-    top.plot(points, fit.t, ".", color=_DATA, markersize=3.5, label="data")
-    for band, color, name in ((posterior, _POSTERIOR, "posterior"), (delta, _FIT, "delta function")):
+    top.plot(points, report.fit.t, ".", color=DATA, markersize=3.5, label="data")
+    for band, color, name in ((posterior, ORANGE, "posterior"), (delta, BLUE, "delta function")):
         mean, sd = band.mean[order], band.function_sd[order]
         top.fill_between(grid, mean - 2 * sd, mean + 2 * sd, color=color, alpha=0.3, lw=0)
-        top.plot(grid, mean, color=color, lw=1.4, label=f"{name}, ±2 sd of the function")
+        top.plot(grid, mean, color=color, lw=1.4, label=f"{name},\n±2 sd of the function")
     if report.truth is not None:
-        top.plot(grid, report.truth[order], "--", color=_TRUTH, lw=1.0, label="truth")
+        top.plot(grid, report.truth[order], "--", color=TRUTH, lw=1.0, label="truth")
     top.set(xlabel="input x", ylabel="target t", title=f"Prediction: {report.divergence:.2g} nats apart")
-    spread.plot(grid, report.function_sd_ratio[order], color=_POSTERIOR, label="sd of the function, posterior / delta")
-    spread.plot(grid, report.sd_ratio[order], color=_FIT, label="sd of an observation, posterior / delta")
-    spread.plot(grid, report.difference[order], color=_DATA, label="difference of means, in noise sds")
-    spread.axhline(1.0, color=_TRUTH, lw=0.6)
-    low, high = spread.get_ylim()
-    spread.set(xlabel="input x", title="How the two differ", ylim=(low, high + 0.3 * (high - low)))
+    highest = 1.0
+    for ratio, color, owner in (
+        (report.function_sd_ratio, ORANGE, "the function"),
+        (report.sd_ratio, BLUE, "an observation"),
+    ):
+        cut = f"\n(cut at {_CUT:.0e})" * bool(ratio.max() > _CUT)
+        drawn = np.minimum(ratio, _CUT)[order]
+        spread.plot(grid, drawn, color=color, label=f"sd of {owner},\nposterior / delta{cut}")
+        highest = max(highest, drawn.max())
+    spread.plot(grid, report.difference[order], color=DATA, label="difference of means,\nin noise sds")
+    spread.axhline(1.0, color=TRUTH, lw=0.6)
+    if highest > _EXPLODED:
+        spread.set_yscale("symlog", linthresh=1.0)  # the difference has a sign, so a plain logarithm would lose it
+        spread.set_ylim(2 * min(report.difference.min(), -0.5), 2 * max(report.difference.max(), highest))
+    spread.set(xlabel="input x", title="How the two differ")
+
+
+def _compare_columns(report: Any, columns: int, precisions: Axes, gammas: Axes) -> None:
+    known = report.components
+    order = np.sort(np.argsort(-np.abs(known["gamma"] - known["map_gamma"]), kind="stable")[:columns])
+    places = np.arange(len(order))
+    low, middle, high, point = (known[name][order] for name in ("alpha_05", "alpha_50", "alpha_95", "map_alpha"))
+    precisions.hlines(places, low, high, color=ORANGE, lw=4, alpha=0.4, label="posterior, 90 %")
+    precisions.plot(middle, places, "|", color=ORANGE, ms=9, mew=2, label="posterior median")
+    kept = np.isfinite(point)
+    precisions.plot(point[kept], places[kept], "o", color=BLUE, ms=5, label="MAP, if kept")
+    precisions.set(xscale="log", xlabel="precision alpha", title="Precisions: a point, or decades")
+    gammas.barh(places - 0.2, known["map_gamma"][order], 0.4, color=BLUE, label="MAP")
+    gammas.barh(places + 0.2, known["gamma"][order], 0.4, color=ORANGE, label="posterior mean")
+    gammas.set(xlim=(0, 1), xlabel="gamma", title=f"Who explains the data: {report.displaced:.0%} elsewhere")
+    names = [report.fit.design.labels[k] for k in order]
+    names = [name if len(name) <= 28 else f"{name[:27]}…" for name in names]
+    for panel in (precisions, gammas):
+        panel.set_yticks(places, names, fontsize="small")
+        panel.set_ylim(len(order) - 0.5, -0.5)
+    if len(order) < len(known["gamma"]):
+        precisions.set_ylabel(f"the {len(order)} columns that differ most")

@@ -115,9 +115,54 @@ def test_picture(report, tmp_path):
     axes[0].figure.savefig(tmp_path / "comparison.png")
     assert (tmp_path / "comparison.png").stat().st_size > 20_000
     assert len(axes) == 4
-    assert len(axes[2].get_xticklabels()) == 8
+    assert len(axes[2].get_yticklabels()) == 8
+    for ax in axes:  # beside the data, within the figure
+        box = ax.get_legend().get_window_extent()
+        assert ax.bbox.x1 <= box.x0
+        assert box.x1 <= ax.figure.bbox.x1
     own = plt.subplots(2, 2)[1]
     assert sbl.plot_comparison(report, columns=3, axes=own)[0] is own[0, 0]
+    plt.close("all")
+
+
+def test_picture_names_the_columns_that_differ_most(report):
+    """The third and the sixth: their gamma is not large, but another than the MAP's."""
+    here, there = np.full(8, 0.9), np.full(8, 0.9)
+    here[[2, 5]], there[[2, 5]] = (0.0, 0.6), (0.3, 0.1)
+    changed = dataclasses.replace(report, components=report.components | {"map_gamma": here, "gamma": there})
+    axes = sbl.plot_comparison(changed, columns=2)
+    labels = report.fit.design.labels
+    assert [text.get_text() for text in axes[2].get_yticklabels()] == [labels[2], labels[5]]
+    assert axes[2].get_shared_y_axes().joined(*axes[2:])
+    assert [bar.get_width() for bar in axes[3].patches] == [0.0, 0.6, 0.3, 0.1]
+    name = axes[2].get_yticklabels()[0]
+    assert name.get_rotation() == 0
+    assert name.get_fontsize() >= 8
+    plt.close("all")
+
+
+@pytest.mark.parametrize(("factor", "scale"), [(1.0, "linear"), (1e3, "symlog"), (1e9, "symlog")])
+def test_picture_takes_logarithms_of_ratios_that_explode(report, factor, scale):
+    sd = report.delta.function_sd.copy()
+    sd[3] = report.posterior.function_sd[3] / factor
+    ax = sbl.plot_comparison(dataclasses.replace(report, delta=dataclasses.replace(report.delta, function_sd=sd)))[1]
+    assert ax.get_yscale() == scale
+    drawn = ax.lines[0].get_ydata()
+    np.testing.assert_allclose(drawn[3], min(factor, 1e6))
+    assert drawn.max() < ax.get_ylim()[1]
+    assert ("cut at 1e+06" in ax.lines[0].get_label()) == (factor > 1e6)
+    plt.close("all")
+
+
+def test_picture_refuses_bad_input_before_it_draws(report):
+    with pytest.raises(ValueError, match="columns=0 must be a whole number of at least 1"):
+        sbl.plot_comparison(report, columns=0)
+    plane = dataclasses.replace(report, fit=dataclasses.replace(report.fit, x=np.zeros((len(report.fit.t), 2))))
+    with pytest.raises(ValueError, match="fit has 2 input dimensions and a curve has one"):
+        sbl.plot_comparison(plane)
+    assert not plt.get_fignums()
+    with pytest.raises(ValueError, match="axes has 2 axes and there are 4 panels: give four"):
+        sbl.plot_comparison(report, axes=plt.subplots(2)[1])
     plt.close("all")
 
 

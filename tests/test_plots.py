@@ -51,6 +51,14 @@ def legend_texts(ax):
     return [text.get_text() for text in ax.get_legend().get_texts()]
 
 
+def assert_beside(ax):
+    """The legend stands right of the axes and within the figure."""
+    ax.figure.canvas.draw()
+    box = ax.get_legend().get_window_extent()
+    assert box.x0 >= ax.bbox.x1
+    assert box.x1 <= ax.figure.bbox.x1
+
+
 def band(ax):
     """Lower and upper edge of the filled band at its points, ascending in x."""
     vertices = ax.collections[0].get_paths()[0].vertices
@@ -83,6 +91,17 @@ class TestPlotFit:
         _, ax = plt.subplots()
         assert plot_fit(kernel_fit, ax=ax) is ax
         assert len(plt.get_fignums()) == 1
+
+    def test_legend_stands_beside(self, data, kernel_fit):
+        assert_beside(plot_fit(kernel_fit, truth=data.signal))
+        _, axes = plt.subplots(2, layout="constrained")
+        assert_beside(plot_fit(kernel_fit, ax=axes[1]))
+
+    def test_legend_stays_in_axes_that_have_no_room_beside(self, kernel_fit):
+        figure, axes = plt.subplots(1, 2)
+        ax = plot_fit(kernel_fit, ax=axes[1])
+        figure.canvas.draw()
+        assert ax.get_legend().get_window_extent().x1 <= ax.bbox.x1
 
     def test_new_inputs_in_any_order_make_one_curve(self, kernel_fit):
         x_new = np.array([4.0, -12.0, 0.5])
@@ -133,11 +152,43 @@ class TestPlotContributions:
             np.testing.assert_array_equal(ax.lines[0].get_xydata(), np.stack([data.x, curve], axis=1))
             assert ax.get_title().startswith(f"{name}: ")
             assert ax.get_ylabel() == "contribution"
-        assert axes[0].get_legend() is None
-        assert legend_texts(axes[1]) == ["fit", "truth"]
+            assert_beside(ax)
+        assert legend_texts(axes[0]) == ["±2 sd", "posterior mean"]
+        assert legend_texts(axes[1]) == ["±2 sd", "posterior mean", "truth"]
         assert [ax.get_xlabel() for ax in axes] == ["", "input x"]
         kept = [int(ax.get_title().split(": ")[1].split()[0]) for ax in axes]
         assert sum(kept) == len(union_fit.active)
+
+    def test_bands_are_two_sd_of_each_part(self, data, union_fit):
+        """From the dense matrix and the covariance of the part's own weights."""
+        Phi, S, active = union_fit.design.matrix(), union_fit.covariance, union_fit.active
+        for ax, wavelets in zip(plot_contributions(union_fit), (True, False), strict=True):
+            mine = (active < 64) == wavelets
+            values = Phi[:, active[mine]]
+            mean, sd = values @ union_fit.mean[mine], np.sqrt(np.diag(values @ S[mine][:, mine] @ values.T))
+            edges = band(ax)
+            for x, m, s in zip(data.x, mean, sd, strict=True):
+                np.testing.assert_allclose(edges[x], (m - 2 * s, m + 2 * s), rtol=1e-9, atol=1e-9)
+
+    def test_a_pruned_part_is_named_and_not_drawn(self, data, kernel_fit):
+        assert len(data.x) not in kernel_fit.active  # the bias, in the column behind the kernels
+        (ax,) = plot_contributions(kernel_fit)
+        assert ax.get_title() == f"pruned: Bias\nGaussian(3.0): {len(kernel_fit.active)} of 64 columns kept"
+        (ax,) = plot_contributions(kernel_fit, axes=plt.subplots()[1])
+        assert len(ax.lines) == 1
+        assert "pruned: Bias" in ax.get_title()
+
+    def test_a_pruned_part_is_drawn_beside_its_truth_or_where_it_was_given_axes(self, data, kernel_fit):
+        wanted = plot_contributions(kernel_fit, truth=[None, np.ones(64)])
+        given = plot_contributions(kernel_fit, axes=plt.subplots(2)[1])
+        for panels in (wanted, given):
+            assert [ax.get_title().split(":")[0] for ax in panels] == ["Gaussian(3.0)", "Bias"]
+            assert not panels[1].lines[0].get_ydata().any()
+
+    def test_empty_model_has_one_panel(self, data):
+        fit = sbl.fit_map(data.x, np.ones(len(data.x)), sbl.Gaussian(width=3.0) + sbl.Bias())
+        (ax,) = plot_contributions(fit)
+        assert ax.get_title() == "pruned: Bias\nGaussian(3.0): 0 of 64 columns kept"
 
     def test_panels_add_up_to_the_fit(self, union_fit):
         total = sum(ax.lines[0].get_ydata() for ax in plot_contributions(union_fit)) + union_fit.offset
@@ -183,7 +234,7 @@ class TestPlotShrinkage:
         x = np.random.default_rng(0).standard_normal((64, 3))
         units = np.array([1.0, 1e-6, 1e6])
         fit = sbl.fit_map(x * units, x @ [1.0, -2.0, 0.5] + 0.1 * data.t, sbl.Linear())
-        ax = plot_shrinkage(fit)
+        ax = plot_shrinkage(fit, limit=1e7)
         expected = np.linalg.lstsq(x, fit.t - fit.t.mean(), rcond=None)[0] / units
         np.testing.assert_allclose(line(ax, "kept").get_xdata(), expected[fit.active], rtol=1e-9)
 
@@ -193,7 +244,26 @@ class TestPlotShrinkage:
         shown = line(ax, "kept").get_xdata()
         assert np.abs(shown).max(initial=0.0) <= limit
         assert ax.get_xlim() == ax.get_ylim() == (-limit, limit)
-        assert line(ax, "kept").get_label() == f"kept: {len(wavelet_fit.active)} ({len(shown)} shown)"
+        outside = len(wavelet_fit.active) - len(shown)
+        assert line(ax, "kept").get_label() == f"kept: {len(wavelet_fit.active)} ({outside} outside)"
+
+    def test_one_huge_weight_does_not_squeeze_the_rest(self, data, wavelet_fit):
+        """All but one weight are those of the plain fit; it is a thousand times as large as any of them."""
+        largest = np.abs(wavelet_fit.mean).max()
+        fit = sbl.fit_map(data.x, data.t + 1e3 * largest * wavelet_fit.design.columns(20), sbl.Wavelet("sym8"))
+        ax = plot_shrinkage(fit)
+        assert ax.get_xlim()[1] < 3 * largest
+        assert line(ax, "kept").get_label() == f"kept: {len(fit.active)} (1 outside)"
+
+    def test_a_mean_outside_the_frame_is_counted(self):
+        """Two columns nearly the same: least squares gives each a weight of 1, the fit gives 2 to one of them."""
+        rng = np.random.default_rng(0)
+        first, other, noise = np.linalg.qr(rng.standard_normal((20, 3)))[0].T * np.sqrt(20)
+        second = first + 0.1 * other
+        fit = sbl.fit_map(None, first + second + 0.3 * noise, sbl.Columns(np.stack([first, second], 1)), center=False)
+        assert len(fit.active) == 1
+        ax = plot_shrinkage(fit, limit=1.5)
+        assert line(ax, "kept").get_label() == "kept: 1 (1 outside)"
 
     def test_draws_into_given_axes(self, wavelet_fit):
         _, ax = plt.subplots()
@@ -235,8 +305,10 @@ class TestErrors:
             plot_shrinkage(union_fit)
 
     def test_limit_must_be_positive(self, wavelet_fit):
-        with pytest.raises(ValueError, match="limit=0 must be positive"):
-            plot_shrinkage(wavelet_fit, limit=0)
+        for limit in (0, np.inf):
+            with pytest.raises(ValueError, match=f"limit={limit} must be positive and finite"):
+                plot_shrinkage(wavelet_fit, limit=limit)
+        assert not plt.get_fignums()
 
 
 def test_import_does_not_load_matplotlib():
