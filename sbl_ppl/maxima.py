@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from . import arviz_io
+from .canvas import DATA, ORANGE, SERIES, add_legend, check_count, new_axes
 from .dictionary import Dictionary, parts_of
 from .map_fit import ConvergenceWarning, MapFit, draws_to_arviz, fit_map, standardise, to_user_units
 from .priors import Prior
@@ -833,79 +834,133 @@ class MaximaAtlas:
             lines.append(f"  ... and {len(self) - 8} lower ones")
         return "\n".join(lines)
 
-    # Pictures. The colours are those of Okabe and Ito, as in `plots`.
-
     def plot_heights(self, ax: Axes | None = None) -> Axes:
-        """Draw how far each maximum lies below the best against how often it was found."""
-        ax = _new_axes() if ax is None else ax
+        """Draw how far each maximum lies below the best against how often it was found; a ring marks the greedy one."""
         below = self.best.objective - self.objective
-        ax.scatter(below, self.found, c=[maximum.size for maximum in self.maxima], cmap="viridis", s=36)
-        ax.figure.colorbar(ax.collections[-1], ax=ax, label="columns kept")
-        greedy = int(self.restarts["maximum"][0])
+        ax = new_axes()[0] if ax is None else ax
+        points = ax.scatter(below, self.found, c=[maximum.size for maximum in self.maxima], cmap="viridis", s=36)
+        _whole(ax.figure.colorbar(points, ax=ax, label="columns kept").ax.yaxis)
+        greedy, title = int(self.restarts["maximum"][0]), f"{len(self)} {'maxima' if len(self) > 1 else 'maximum'}"
         if greedy >= 0:
-            ax.plot(below[greedy], self.found[greedy], "o", ms=12, mfc="none", mec="#D55E00", label="greedy search")
-            ax.legend(frameon=False, fontsize="small")
+            ax.plot(below[greedy], self.found[greedy], "o", ms=12, mfc="none", mec=ORANGE, label="greedy search")
+            title += "; ring: the greedy search"
         if below.max() > 0:
             ax.set_xscale("symlog", linthresh=1.0)
-        ax.set(xlabel="nats below the best", ylabel="times found", title=f"{len(self)} maxima")
+        ax.set(xlabel="nats below the best", ylabel="times found", title=title)
         ax.set_ylim(bottom=0)
+        _whole(ax.yaxis)
         return ax
 
     def plot_supports(self, count: int = 40, ax: Axes | None = None) -> Axes:
-        """Draw which columns the best maxima keep, as a raster shaded by gamma; lines part the dictionaries."""
+        """Draw which columns the best `count` maxima keep, as a raster coloured by gamma.
+
+        Lines part the dictionaries, whose names stand above. In a long dictionary a cell is a few columns wide, so that
+        it can be seen.
+        """
+        from matplotlib.colors import LinearSegmentedColormap
         from scipy.ndimage import maximum_filter1d
 
-        ax = _new_axes() if ax is None else ax
+        check_count(count, "count")
         shown, fit = self.maxima[:count], self.best.fit
-        raster = np.zeros((len(shown), fit.n_columns))
+        ax = new_axes(1, (8.0, 4.0))[0] if ax is None else ax
+        raster = np.full((len(shown), fit.n_columns), -1.0)
         for row, maximum in enumerate(shown):
-            raster[row, maximum.fit.active] = np.maximum(maximum.fit.gamma, 0.15)  # a faint one must be seen too
+            raster[row, maximum.fit.active] = np.maximum(maximum.fit.gamma, 0.0)
         reach = max(1, fit.n_columns // 300)  # cells of a long dictionary would be thinner than a pixel
         wide = maximum_filter1d(raster, reach, axis=1)
-        ax.imshow(wide, aspect="auto", interpolation="nearest", cmap="Blues", vmin=0, vmax=1)
-        for part in parts_of(fit.dictionary, fit.design)[1:]:
-            ax.axvline(part.start - 0.5, color="#D55E00", lw=1)
+        blues = LinearSegmentedColormap.from_list("kept", ["#9ECAE1", "#08306B"])  # a faint one must be seen too
+        image = ax.imshow(
+            np.ma.masked_less(wide, 0), aspect="auto", interpolation="nearest", cmap=blues, vmin=0, vmax=1
+        )
+        ax.figure.colorbar(image, ax=ax, label="gamma of a kept column")
+        parts = parts_of(fit.dictionary, fit.design)
+        for part in parts[1:]:
+            ax.axvline(part.start - 0.5, color=ORANGE, lw=1)
+        centres = np.array([0.5 * (part.start + part.stop - 1) for part in parts])
+        lines = [0]  # names that stand close, as those of Linear() + Bias(), go one above the other
+        for gap in np.diff(centres) / fit.n_columns:
+            lines.append(lines[-1] + 1 if gap < 0.25 else 0)
+        above = ax.secondary_xaxis("top")
+        above.set_xticks(centres, [part.name + "\n" * line for part, line in zip(parts, lines, strict=True)])
+        above.tick_params(length=0, labelsize="small", labelcolor=ORANGE)
         ax.set(xlabel="column of the dictionary", ylabel="maximum, best first", title="Columns kept")
+        _whole(ax.xaxis)
+        _whole(ax.yaxis)
         return ax
 
     def plot_map(self, mass: BasinMass | None = None, by: str = "curve", ax: Axes | None = None) -> Axes:
         """Draw the maxima in the plane so that their distances are kept as well as a plane can (classical scaling).
 
-        Areas are the posterior mass if it is given, else how often a maximum was found; colours are heights.
+        Areas are the posterior mass if it is given, else how often a maximum was found; colours are heights. Numbers
+        are places in the atlas, of the best five that have an area.
         """
+        from matplotlib.patheffects import withStroke
+
         if mass is not None and mass.count != len(self):
             raise ValueError(f"mass counts {mass.count} maxima and the atlas has {len(self)}: use this atlas's mass")
-        ax = _new_axes() if ax is None else ax
+        height = self.objective - self.best.objective
         x, y = _plane(self.distances(by)).T
+        ax = new_axes(1, (8.0, 4.4))[0] if ax is None else ax
         share = self.found / self.found.sum() if mass is None else mass.mass
         ax.plot(x, y, "+", color="0.6", ms=4, zorder=1)
-        points = ax.scatter(x, y, s=1500 * share, c=self.objective - self.best.objective, cmap="viridis", alpha=0.8)
+        lowest = min(height.min(), -1.0)  # at least a nat, or a single maximum would have a scale of its own
+        points = ax.scatter(x, y, s=1500 * share, c=height, cmap="viridis", vmin=lowest, vmax=0, alpha=0.8)
         ax.figure.colorbar(points, ax=ax, label="height, nats from the best")
-        for k in range(min(5, len(self))):
-            ax.annotate(str(k), (x[k], y[k]), ha="center", va="center", fontsize="small")
+        near = 0.04 * np.hypot(np.ptp(x), np.ptp(y))
+        groups: dict[int, list[str]] = {}
+        for k in np.flatnonzero(share > 0)[:5]:
+            first = next((j for j in groups if np.hypot(x[k] - x[j], y[k] - y[j]) <= near), int(k))
+            groups.setdefault(first, []).append(str(k))
+        outline = [withStroke(linewidth=2, foreground="white")]  # a dark marker would swallow the number
+        for k, names in groups.items():
+            ax.text(x[k], y[k], ", ".join(names), ha="center", va="center", fontsize="small", path_effects=outline)
         unit = "noise sds" if by == "curve" else "columns"
-        area = "times found" if mass is None else f"posterior mass ({mass.method})"
+        area = "times found" if mass is None else f"posterior mass ({mass.method}; {mass.elsewhere:.0%} elsewhere)"
         ax.set(xlabel=f"distance, {unit}", ylabel=f"distance, {unit}", title=f"Map of the maxima; area: {area}")
         ax.margins(0.15)
         return ax
 
-    def plot_curves(self, count: int = 4, ax: Axes | None = None) -> Axes:
-        """Draw the data and the curves of the best few maxima."""
-        fit = self.best.fit
+    def plot_curves(self, count: int = 4, ax: Any = None) -> Axes:
+        """Draw the data and the curves of the best few maxima; below, how the others differ from the best.
+
+        Parameters
+        ----------
+        count : int
+            How many maxima.
+        ax : Axes or two Axes, optional
+            For the curves, and for their differences in noise sds of the best maximum. One is for the curves alone.
+            Default a new figure with both, if there is more than one curve.
+
+        Returns
+        -------
+        Axes
+            That of the curves; in a new figure ``ax.figure.axes[1]`` is that of the differences.
+        """
+        check_count(count, "count")
+        fit, shown = self.best.fit, self.maxima[:count]
         if fit.x is not None and fit.x.ndim > 1 and fit.x.shape[1] > 1:
             raise ValueError(f"a curve needs one-dimensional inputs, and x has shape {fit.x.shape}: look at `curves`")
-        ax = _new_axes() if ax is None else ax
+        panels = new_axes(min(len(shown), 2), (8.0, 4.0)) if ax is None else np.ravel(np.asarray(ax, dtype=object))
+        if len(panels) > 2:
+            raise ValueError(f"ax has {len(panels)} axes: give one for the curves, or a second for their differences")
         points = np.arange(len(fit.t)) if fit.x is None else np.ravel(fit.x)
         order = np.argsort(points, kind="stable")
-        ax.plot(points, fit.t, ".", color="0.65", ms=3.5, label="data")
-        colors = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-        for k, maximum in enumerate(self.maxima[:count]):
-            below = self.best.objective - maximum.objective
-            label = f"{k}: {maximum.size} columns" + (f", {below:.3g} nats below" if k else "")
-            ax.plot(points[order], self.curves[k][order], color=colors[k % 6], lw=1.4, label=label)
-        ax.set(xlabel="input x", ylabel="target t", title="Curves of the best maxima")
-        ax.legend(frameon=False, fontsize="small")
-        return ax
+        panels[0].plot(points, fit.t, ".", color=DATA, ms=3.5, label="data")
+        for k, maximum in enumerate(shown):
+            color, below = SERIES[k % len(SERIES)], self.best.objective - maximum.objective
+            difference = (self.curves[k] - self.curves[0]) / np.sqrt(self.best.noise_variance)
+            label = f"{k}: {maximum.size} columns" + (f",\n{below:.3g} nats below" if k else "")
+            panels[0].plot(points[order], self.curves[k][order], color=color, lw=1.4, label=label)
+            if len(panels) > 1:
+                rms = f"{k}: rms {np.sqrt(np.mean(difference**2)):.2g}" if k else "0"
+                panels[1].plot(points[order], difference[order], color=color, lw=1.2, label=rms)
+        panels[0].set(ylabel="target t", title="Curves of the best maxima")
+        if len(panels) > 1:
+            panels[1].set(ylabel="noise sds", title="Difference from the best")
+        panels[-1].set(xlabel="input x")
+        for panel in panels:
+            add_legend(panel)
+        return panels[0]
 
 
 def _full_logs(problem: Problem, end: Start, index: Array, absent: float | None) -> Array:
@@ -936,10 +991,11 @@ def _plane(distance: Array) -> Array:
     return np.column_stack([coordinates[:, ::-1], np.zeros((k, 2))])[:, :2]
 
 
-def _new_axes() -> Axes:
-    import matplotlib.pyplot as plt
+def _whole(axis: Any) -> None:
+    """Ticks at whole numbers only."""
+    from matplotlib.ticker import MaxNLocator
 
-    return plt.subplots(figsize=(7.0, 4.0), layout="constrained")[1]
+    axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def _draws_of(post: Any, fit: MapFit) -> tuple[Array, Array]:

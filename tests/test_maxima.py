@@ -581,7 +581,7 @@ def test_pictures(many, two):
         two.plot_curves(),
     ):
         assert ax.get_title()
-        assert ax.get_xlabel()
+        assert any(panel.get_xlabel() for panel in ax.figure.axes)
         ax.figure.canvas.draw()
         plt.close(ax.figure)
     one = dataclasses.replace(two, maxima=two.maxima[:1], restarts=two.restarts | {"maximum": np.zeros(60, int)})
@@ -590,6 +590,109 @@ def test_pictures(many, two):
     plt.close(fig)
     with pytest.raises(ValueError, match="mass counts 2 maxima and the atlas has"):
         many.plot_map(mass)
+
+
+@pytest.fixture
+def plt():
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    yield plt
+    plt.close("all")
+
+
+def test_picture_of_curves_shows_their_differences(many, plt):
+    top = many.plot_curves(3)
+    panels = top.figure.axes
+    assert len(panels) == 2
+    assert panels[0] is top
+    x, _, _ = kernels()
+    sd = np.sqrt(many.best.noise_variance)
+    for k, line in enumerate(panels[1].lines):
+        np.testing.assert_array_equal(line.get_xdata(), x)
+        np.testing.assert_allclose(line.get_ydata(), (many[k].curve - many[0].curve) / sd, rtol=0, atol=1e-12)
+        assert line.get_color() == top.lines[1 + k].get_color()
+    assert len(panels[1].lines) == 3
+    top.figure.canvas.draw()
+    for ax in panels:
+        box = ax.get_legend().get_window_extent()
+        assert ax.bbox.x1 <= box.x0
+        assert box.x1 <= ax.figure.bbox.x1
+
+
+def test_picture_of_curves_takes_one_or_two_axes(many, two, plt):
+    figure, (upper, lower, third) = plt.subplots(3)
+    assert many.plot_curves(2, ax=upper) is upper
+    assert not lower.lines
+    assert two.plot_curves(ax=(lower, third)) is lower
+    assert len(third.lines) == 2
+    assert plt.get_fignums() == [figure.number]
+    with pytest.raises(ValueError, match="ax has 3 axes: give one for the curves, or a second"):
+        many.plot_curves(ax=(upper, lower, third))
+    assert len(many.plot_curves(1).figure.axes) == 1  # nothing to differ from
+
+
+def test_picture_of_supports_names_the_parts_and_has_a_key(plt):
+    x, t, gaussian = kernels()
+    atlas = explore_maxima(x, t, gaussian + sbl.Linear() + sbl.Bias(), restarts=2, progress=False)
+    ax = atlas.plot_supports()
+    (key,) = [other for other in ax.figure.axes if other is not ax]
+    assert key.get_ylabel() == "gamma of a kept column"
+    (above,) = ax.child_axes
+    names = above.get_xticklabels()
+    assert [name.get_text().strip() for name in names] == ["Gaussian(2.0)", "Linear", "Bias"]
+    raster = ax.images[0].get_array()
+    active = atlas.best.fit.active
+    np.testing.assert_array_equal(np.flatnonzero(~np.ma.getmaskarray(raster)[0]), active)
+    np.testing.assert_allclose(raster[0][active], atlas.best.fit.gamma)
+    ax.figure.canvas.draw()
+    boxes = [name.get_window_extent() for name in names]
+    title = ax.title.get_window_extent()
+    for a, b in itertools.combinations([*boxes[:1], title], 2):
+        assert not a.overlaps(b)
+    assert names[1].get_text().count("\n") != names[2].get_text().count("\n")  # thin parts: one above the other
+    assert (np.array(ax.get_yticks()) % 1 == 0).all()
+
+
+def test_map_numbers_only_maxima_that_have_an_area(many, plt):
+    place = len(many) - 1
+    mass = BasinMass("nearest", np.array([[0, 0, 0, place]]), np.arange(4), len(many))
+    ax = many.plot_map(mass)
+    assert sorted(",".join(text.get_text() for text in ax.texts).split(",")) == sorted(["0", str(place)])
+    nowhere = BasinMass("ascend", np.full((1, 4), -1), np.arange(4), len(many))
+    ax = many.plot_map(nowhere)
+    assert not ax.texts
+    assert "100% elsewhere" in ax.get_title()
+
+
+def test_map_writes_numbers_of_neighbours_side_by_side(two, plt):
+    """The same maximum twice stands at one place."""
+    twice = dataclasses.replace(two, maxima=(two[0], two[0], two[1]))
+    assert sorted(text.get_text() for text in twice.plot_map().texts) == ["0, 1", "2"]
+
+
+def test_picture_of_heights_has_no_legend_over_the_maxima(many, plt):
+    ax = many.plot_heights()
+    assert ax.get_legend() is None
+    assert ax.get_title().endswith("; ring: the greedy search")
+    assert (np.array(ax.get_yticks()) % 1 == 0).all()
+
+
+@pytest.mark.parametrize("name", ["plot_heights", "plot_supports", "plot_map", "plot_curves"])
+def test_no_picture_of_an_empty_atlas(two, plt, name):
+    empty = dataclasses.replace(two, maxima=(), restarts=two.restarts | {"maximum": np.full(60, -1)})
+    with pytest.raises(ValueError, match="the atlas is empty"):
+        getattr(empty, name)()
+    assert not plt.get_fignums()
+
+
+@pytest.mark.parametrize("name", ["plot_supports", "plot_curves"])
+def test_pictures_need_a_count(two, plt, name):
+    with pytest.raises(ValueError, match="count=0 must be a whole number of at least 1"):
+        getattr(two, name)(count=0)
+    assert not plt.get_fignums()
 
 
 # --- bad input -------------------------------------------------------------------------------------------------------
