@@ -634,6 +634,20 @@ def test_picture_of_curves_takes_one_or_two_axes(many, two, plt):
     assert len(many.plot_curves(1).figure.axes) == 1  # nothing to differ from
 
 
+def test_picture_of_curves_needs_one_input_and_sorts_it(plt):
+    x, t, gaussian = kernels()
+    order = np.random.default_rng(0).permutation(len(x))
+    atlas = explore_maxima(x[order], t[order], gaussian, restarts=2, progress=False)
+    for panel in atlas.plot_curves().figure.axes:
+        np.testing.assert_array_equal(panel.lines[-1].get_xdata(), x)
+    plt.close("all")
+    plane = sbl.datasets.sinc_2d(30)
+    atlas = explore_maxima(plane.x, plane.t, sbl.Gaussian(3.0), restarts=2, progress=False)
+    with pytest.raises(ValueError, match=r"a curve needs one-dimensional inputs, and x has shape \(30, 2\)"):
+        atlas.plot_curves()
+    assert not plt.get_fignums()
+
+
 def test_picture_of_supports_names_the_parts_and_has_a_key(plt):
     x, t, gaussian = kernels()
     atlas = explore_maxima(x, t, gaussian + sbl.Linear() + sbl.Bias(), restarts=2, progress=False)
