@@ -100,6 +100,14 @@ class Design:
         """The same columns without their means over the rows: what an intercept leaves of them."""
         return self if self.centered else CenteredDesign(self)
 
+    def take(self, rows: Array) -> Design:
+        """The same columns over some of the rows; its "new inputs" are numbers of rows of this design."""
+
+        def evaluate(numbers: Any, indices: Array) -> Array:
+            return self.columns(indices)[numbers]
+
+        return MatrixDesign(np.array(self.matrix()[rows].T, order="C"), lambda: self.labels, evaluate)
+
     @property
     def labels(self) -> list[str]:
         """One readable, unique name per column."""
@@ -128,18 +136,22 @@ class MatrixDesign(Design):
         rows_of_columns: Array,
         labels: Callable[[], list[str]],
         function: Callable[[Any, Array], Array],
-        elsewhere: Any = None,
+        elsewhere: Array | None = None,
     ):
         self._transposed = rows_of_columns  # M x N, C order
         self._labels = labels
         self._function = function
-        self._elsewhere = elsewhere  # inputs beside the rows at which the columns live
+        self._elsewhere = elsewhere  # the columns at inputs beside the rows, M x K
         self.n_columns, self.n_rows = rows_of_columns.shape
 
+    def take(self, rows: Array) -> Design:
+        def evaluate(numbers: Any, indices: Array) -> Array:
+            return self._transposed[indices][:, numbers].T
+
+        return MatrixDesign(self._transposed[:, rows], self._labels, evaluate, self._elsewhere)
+
     def peaks(self) -> Array:
-        if self._elsewhere is None:
-            return super().peaks()
-        return np.abs(self.evaluate(self._elsewhere, np.arange(self.n_columns))).max(axis=0)
+        return super().peaks() if self._elsewhere is None else np.abs(self._elsewhere).max(axis=1)
 
     def center(self) -> Design:
         if self.centered:
@@ -155,7 +167,8 @@ class MatrixDesign(Design):
         def evaluate(x_new: Any, indices: Array) -> Array:
             return function(x_new, indices) - means[indices]
 
-        centered = MatrixDesign(rows, self._labels, evaluate, self._elsewhere)
+        elsewhere = None if self._elsewhere is None else self._elsewhere - means[:, None]
+        centered = MatrixDesign(rows, self._labels, evaluate, elsewhere)
         centered.centered = True
         return centered
 
@@ -285,6 +298,11 @@ class Kernel(Dictionary):
         """K between scaled points a (k, d) and b (n, d), shape (k, n)."""
         raise NotImplementedError
 
+    def between(self, a: Array, b: Array) -> Array:
+        """K between points a (k, d) and b (n, d) in the user's units, shape (k, n)."""
+        scale = _check_width(self.width, a.shape[1], type(self).__name__)
+        return self._table(a / scale, b / scale)
+
     def _table(self, a: Array, b: Array) -> Array:
         table = np.empty((len(a), len(b)))
         step = max(1, _CHUNK // max(1, len(b)))
@@ -311,7 +329,8 @@ class Kernel(Dictionary):
             points_text = [", ".join(f"{value:.4g}" for value in center) for center in centers]
             return _unique([f"{self.name}@{text}" for text in points_text])
 
-        return MatrixDesign(self._table(scaled, points / scale), labels, evaluate, self.centers)
+        elsewhere = None if self.centers is None else self._table(scaled, scaled)
+        return MatrixDesign(self._table(scaled, points / scale), labels, evaluate, elsewhere)
 
 
 def _squared_distance(a: Array, b: Array) -> Array:
@@ -378,18 +397,15 @@ class _Formula(Dictionary):
                 raise ValueError(f"x_new has {new.shape[1]} dimensions, the dictionary was bound to {points.shape[1]}")
             return self._matrix(new)[:, indices]
 
-        return MatrixDesign(rows, lambda: self._labels(len(rows), points.shape[1]), evaluate, self._elsewhere(points))
+        return MatrixDesign(rows, lambda: self._labels(len(rows), points.shape[1]), evaluate, self._everywhere)
 
-    def _elsewhere(self, points: Array) -> Array | None:
-        """Inputs beside the rows that show how large the columns are anywhere, if there are such."""
-        return None
+    _everywhere: Array | None = None  # the columns at inputs that show how large they are anywhere, if there are such
 
 
 class Bias(_Formula):
     """A constant: one column of ones."""
 
-    def _elsewhere(self, points: Array) -> Array | None:
-        return points[:1]
+    _everywhere = np.ones((1, 1))
 
     def _matrix(self, points: Array) -> Array:
         return np.ones((len(points), 1))
@@ -747,6 +763,9 @@ class UnionDesign(Design):
 
     def center(self) -> Design:
         return UnionDesign([design.center() for design in self.designs])
+
+    def take(self, rows: Array) -> Design:
+        return UnionDesign([design.take(rows) for design in self.designs])
 
     def peaks(self) -> Array:
         return np.concatenate([design.peaks() for design in self.designs])

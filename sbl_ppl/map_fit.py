@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import gammaln, ndtri
 
 from . import dictionary as dictionaries
 from . import priors
+from .augmentation import augment, own_kernels
 from .closed_form import is_orthonormal, solve_orthonormal
 from .dictionary import Design, Dictionary
-from .evidence import diagonal_of_inverse
+from .evidence import SingularModelError, diagonal_of_inverse
 from .fixed_point import iterate_fixed_point
 from .priors import Prior, Smoothness
 from .problem import Noise, Problem, Progress, Solution, Start
@@ -116,6 +117,19 @@ class MapFit:
         """The dictionary bound to the training inputs."""
         return self._design
 
+    def without(self, rows: Array) -> MapFit:
+        """The fit to all other observations: the same columns, prior and settings, searched for anew.
+
+        Its design takes the numbers of rows of this fit's for new inputs. It does not warn if it has not converged.
+        """
+        keep = np.delete(np.arange(len(self.t)), rows)
+        given, design, t = self.settings, self._design.take(keep), self.t[keep]
+        known = self.noise_variance if given["noise_given"] else None
+        problem = standardise(design, t, self.prior, known, given["noise_prior"], given["center"], given["space"])
+        how = given["method"], given["selection"], None, given["seed"], None, None, Progress(False), None
+        solution = solve(problem, *how)
+        return to_user_units(problem, solution, keep, t, self.dictionary, self.prior, given)
+
     def problem(self, prior: Prior | None = None) -> Problem:
         """The standardised problem that was solved, or the same with another prior; what samplers start from."""
         known = self.noise_variance if self.settings["noise_given"] else None
@@ -131,7 +145,16 @@ class MapFit:
         """Posterior mean of the function, at new inputs or at the training inputs (None): `predict` without the sd."""
         return self._design.curve(x_new, self.active, self.mean) + self.offset
 
-    def predict(self, x_new: Any = None, noise: bool = True) -> tuple[Array, Array]:
+    def predict(
+        self,
+        x_new: Any = None,
+        noise: bool = True,
+        *,
+        augment: bool = False,
+        quantiles: Any = None,
+        draws: int | None = None,
+        seed: int = 0,
+    ) -> Any:
         """Predictive mean and standard deviation at new inputs, or at the training inputs (None).
 
         Parameters
@@ -140,17 +163,53 @@ class MapFit:
             Shape (K,) or (K, d); for `Columns` a K x M matrix.
         noise : bool
             Whether the sd is that of a new observation (T01 eq. 22) or of the function alone.
+        augment : bool
+            Whether each input gets a kernel of its own, which is integrated out (`sbl_ppl.augmentation`). Without it
+            the bands of local kernels shrink to nothing in gaps and beyond the data. Needs a `Gaussian` in the
+            dictionary.
+        quantiles : sequence of float, optional
+            Return these quantiles instead, shape (len(quantiles), K).
+        draws : int, optional
+            Return so many draws of the function, or with noise of new observations, instead, shape (draws, K).
+        seed : int
+            Of the draws.
+
+        Returns
+        -------
+        mean, sd : arrays of shape (K,)
+            Or one array, if quantiles or draws are asked for.
         """
+        known = self._design.curve(x_new, self.active, self.mean)
+        variance = self._part_variance(x_new, np.arange(len(self.active)))
+        shift, more = self._augmented(x_new) if augment else (0.0, 0.0)
+        if draws is not None:
+            rng = np.random.default_rng(seed)
+            curves = [self._design.curve(x_new, self.active, w) for w in self._draw_weights(rng, draws)]
+            normal = rng.standard_normal((draws, len(known) + 1))
+            common = np.sqrt(self.noise_variance * self._intercept_share) * normal[:, :1]
+            own = np.sqrt(more + self.noise_variance * float(noise)) * normal[:, 1:]
+            return np.reshape(curves, (draws, len(known))) + shift + common + own + self.offset
+        mean = known + shift + self.offset
+        sd = np.sqrt(variance + more + self.noise_variance * (float(noise) + self._intercept_share))
+        return (mean, sd) if quantiles is None else mean + ndtri(as_levels(quantiles))[:, None] * sd
+
+    def _augmented(self, x_new: Any) -> tuple[Array, Array]:
+        """What kernels of their own add to mean and variance of the function at new inputs."""
         design, chosen = self._design, self.active
-        extra = self.noise_variance * (float(noise) + self._intercept_share)
+        own = own_kernels(self.dictionary, self.x, x_new, design.centered)
+        Phi = design.columns(chosen)
+        values = Phi if x_new is None else design.evaluate(x_new, chosen)
+        residual = self.t - self.offset - Phi @ self.mean
+        model = (Phi, self.covariance, self.alpha)
+        return augment(own, model, values, residual, 1.0 / self.noise_variance, self.scale**-2)
+
+    def _draw_weights(self, rng: np.random.Generator, count: int) -> Array:
+        """Draws of the kept weights given alpha and the noise, shape (count, S)."""
+        normal = rng.standard_normal((count, len(self.active)))
         if self._covariance.ndim == 1:
-            mean = design.curve(x_new, chosen, self.mean)
-            variance = design.spread(x_new, chosen, self._covariance)
-        else:
-            values = design.columns(chosen) if x_new is None else design.evaluate(x_new, chosen)
-            mean = values @ self.mean
-            variance = np.maximum(np.einsum("ij,ij->i", values @ self._covariance, values), 0.0)
-        return mean + self.offset, np.sqrt(variance + extra)
+            return self.mean + normal * np.sqrt(self._covariance)
+        values, vectors = np.linalg.eigh(self._covariance)  # a nearly singular covariance has no Cholesky factor
+        return self.mean + (normal * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
 
     def contributions(self, x_new: Any = None, with_sd: bool = False) -> dict[str, Any]:
         """One curve per part of the dictionary, without the mean of t: a union separates sources this way.
@@ -229,13 +288,8 @@ class MapFit:
         alpha[self.active] = self.alpha / unit[self.active] ** 2
         weights, gamma = np.zeros((*shape, m)), np.zeros(m)
         gamma[self.active] = self.gamma
-        normal = np.random.default_rng(seed).standard_normal((*shape, len(self.active)))
-        if self._covariance.ndim == 1:
-            spread = normal * np.sqrt(self._covariance)
-        else:
-            values, vectors = np.linalg.eigh(self._covariance)  # a nearly singular covariance has no Cholesky factor
-            spread = (normal * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-        weights[..., self.active] = (self.mean + spread) * unit[self.active]
+        drawn_weights = self._draw_weights(np.random.default_rng(seed), int(num_draws))
+        weights[..., self.active] = drawn_weights * unit[self.active]
         constant = {
             "alpha": alpha,
             "noise_variance": self.noise_variance / self.scale**2,
@@ -256,6 +310,14 @@ class MapFit:
     def load(path: Any, dictionary: Dictionary | None = None) -> MapFit:
         """Read a fit that `save` wrote. Only a `Custom` dictionary, whose function is not stored, must be given."""
         return _load(_with_suffix(Path(path)), dictionary)
+
+
+def as_levels(quantiles: Any) -> Array:
+    """Levels of quantiles, checked."""
+    levels = np.atleast_1d(dictionaries.as_numbers(quantiles, "quantiles"))
+    if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
+        raise ValueError(f"quantiles={quantiles!r} must be numbers between 0 and 1, such as (0.05, 0.5, 0.95)")
+    return levels
 
 
 def draws_to_arviz(fit: MapFit, drawn: dict[str, Array], stats: dict[str, Array], attrs: dict[str, Any]) -> Any:
@@ -389,17 +451,8 @@ def fit_map(
     if method == "mackay" and problem.prior.e < 0:
         raise ValueError(f"method='mackay' has no fixed point under {prior}, whose density falls: use 'fast' or 'em'")
     begin = None if start is None else _in_search_units(problem, start)
-    orthonormal = is_orthonormal(problem) if closed_form is not False and method == "fast" else False
-    if closed_form and not orthonormal:
-        raise ValueError("closed_form=True needs an orthonormal dictionary: leave it out, or use a wavelet alone")
-    bar = Progress(progress)
-    with bar:
-        if method != "fast":
-            solution = iterate_fixed_point(problem, method, max_steps or 20_000, bar, begin)
-        elif orthonormal:
-            solution = solve_orthonormal(problem)
-        else:
-            solution = search(problem, selection, exchange, seed, max_steps, bar, begin)
+    with Progress(progress) as bar:
+        solution = solve(problem, method, selection, exchange, seed, max_steps, closed_form, bar, begin)
     if not solution.converged:
         warnings.warn(f"fit_map: {solution.reason}", ConvergenceWarning, stacklevel=2)
     settings = {
@@ -412,6 +465,34 @@ def fit_map(
         "seed": seed,
     }
     return to_user_units(problem, solution, x, t, dictionary, prior, settings)
+
+
+def solve(
+    problem: Problem,
+    method: str,
+    selection: str,
+    exchange: bool | None,
+    seed: int,
+    max_steps: int | None,
+    closed_form: bool | None,
+    bar: Progress,
+    start: Start | None,
+) -> Solution:
+    """The solution of a standardised problem, by the way that `method` and the dictionary ask for."""
+    orthonormal = is_orthonormal(problem) if closed_form is not False and method == "fast" else False
+    if closed_form and not orthonormal:
+        raise ValueError("closed_form=True needs an orthonormal dictionary: leave it out, or use a wavelet alone")
+    try:
+        if method != "fast":
+            return iterate_fixed_point(problem, method, max_steps or 20_000, bar, start)
+        if orthonormal:
+            return solve_orthonormal(problem)
+        return search(problem, selection, exchange, seed, max_steps, bar, start)
+    except SingularModelError as error:
+        raise ValueError(
+            f"dictionary: {error}, and this prior keeps them all: bring the columns to one scale, leave out the bounds "
+            "low and high, or remove columns"
+        ) from error
 
 
 def _check_choices(

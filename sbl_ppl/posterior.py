@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .augmentation import augment
 from .distributions import Orthonormal, SparseNormal
 from .model import precision
 from .problem import Problem
@@ -117,21 +118,30 @@ def _orthonormal_leave_one_out(problem: Problem, alpha: Array, noise_variance: f
     return np.asarray(0.5 * (np.log(k / (2 * np.pi)) - g**2 / k))
 
 
-def predict(problem: Problem, alpha: Array, noise_variance: Array, x_new: Any = None) -> tuple[Array, Array]:
-    """Mean and variance of the function at inputs for each draw, both of shape (draws, K), in units of the search."""
+def predict(
+    problem: Problem, alpha: Array, noise_variance: Array, x_new: Any = None, own: tuple[Array, Array] | None = None
+) -> tuple[Array, Array]:
+    """Mean and variance of the function at inputs for each draw, both of shape (draws, K), in units of the search.
+
+    `own` are kernels at these inputs to augment the model with (`sbl_ppl.augmentation`).
+    """
     design, columns = problem.design, np.arange(problem.design.n_columns)
     if design.orthonormal:
         kappa = 1 / (1 + alpha * noise_variance[:, None])
         mean = [design.curve(x_new, columns, k * problem.z) for k in kappa]
         variance = [design.spread(x_new, columns, k * v) for k, v in zip(kappa, noise_variance, strict=True)]
         return np.array(mean), np.array(variance)
-    values = (design.matrix() if x_new is None else design.evaluate(x_new, columns)) / problem.norms
+    Phi, t = design.matrix() / problem.norms, problem.t
+    values = Phi if x_new is None else design.evaluate(x_new, columns) / problem.norms
 
     def one(alpha: Any, noise_variance: Any) -> tuple[Any, Any]:
-        mean, covariance = SparseNormal(Phi, alpha, noise_variance).weights(t)
-        intercept = problem.design.centered * noise_variance / len(problem.t)
-        return values @ mean, jnp.maximum(jnp.sum((values @ covariance) * values, -1), 0) + intercept
+        weights, covariance = SparseNormal(Phi, alpha, noise_variance).weights(t)
+        mean, variance = values @ weights, jnp.maximum(jnp.sum((values @ covariance) * values, -1), 0)
+        if own is not None:
+            residual = t - Phi @ weights
+            shift, more = augment(own, (Phi, covariance, alpha), values, residual, 1 / noise_variance, 1.0)
+            mean, variance = mean + shift, variance + more
+        return mean, variance + design.centered * noise_variance / len(t)
 
     with jax.enable_x64(True):
-        (Phi, t), _ = model_arguments(problem)
         return _in_threads(one, (alpha, noise_variance))

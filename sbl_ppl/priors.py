@@ -28,7 +28,7 @@ from scipy.special import exp1, gammainc, gammaincc, gammaln, hyperu
 Array = np.ndarray
 
 _LOW, _HIGH = 1e-10, 1e10  # default bounds, relative to the spread of t and the norm of a column (SE07 section 2.1)
-_REACH = 10.0  # spreads of t: what a column may at most carry, as a prior sd, to places where the data do not see it
+_REACH = 5.0  # spreads of t: what a column may at most carry, as a prior sd, to places where the data do not see it
 _ABSENT = 1e-6  # nats: a component at alpha = high that contributes less is as good as pruned
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
@@ -42,7 +42,7 @@ class Prior:
     low, high : float, optional
         Bounds of alpha in the user's own units. Default: 1e-10 and 1e10 relative to |column|^2 / spread(t)^2, so that
         nothing depends on units. Of a kernel centred where the data hardly see it, the defaults are such that it cannot
-        carry more than ten spreads of t to that place. A component whose best alpha is at `high` and contributes
+        carry more than five spreads of t to that place. A component whose best alpha is at `high` and contributes
         nothing there is pruned.
     """
 

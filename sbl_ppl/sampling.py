@@ -25,10 +25,12 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro import distributions as dist
 from numpyro.infer import NUTS
+from scipy.special import ndtr
 
 from . import arviz_io, priors
+from .augmentation import own_kernels
 from .gibbs import ExchangeGibbs
-from .map_fit import MapFit, draws_to_arviz
+from .map_fit import MapFit, as_levels, draws_to_arviz
 from .model import free_columns, model, precision
 from .posterior import describe, model_arguments, predict, workers
 from .priors import Prior
@@ -181,8 +183,17 @@ def sample(
 
 
 def predict_posterior(
-    fit: MapFit, post: Any, x_new: Any = None, noise: bool = True, max_draws: int = 1000
-) -> tuple[Array, Array]:
+    fit: MapFit,
+    post: Any,
+    x_new: Any = None,
+    noise: bool = True,
+    max_draws: int = 1000,
+    *,
+    augment: bool = False,
+    quantiles: Any = None,
+    draws: int | None = None,
+    seed: int = 0,
+) -> Any:
     """Posterior predictive mean and standard deviation, averaged over draws of the hyperparameters.
 
     For each draw the function's mean and variance are exact; the result has the mean of the former, and the mean of the
@@ -199,13 +210,46 @@ def predict_posterior(
     noise : bool
         Whether the sd is that of a new observation or of the function alone.
     max_draws : int
-        Draws to use at most, evenly spread; each costs O(N M min(N, M)).
+        Draws of the hyperparameters to use at most, evenly spread; each costs O(N M min(N, M)).
+    augment : bool
+        As in `MapFit.predict`: a kernel of its own for each input, integrated out.
+    quantiles : sequence of float, optional
+        Return these quantiles instead, shape (len(quantiles), K): those of the mixture over the draws, which has
+        heavier tails than a normal.
+    draws : int, optional
+        Return so many draws of the value at each input instead, shape (draws, K). For draws of whole curves use the
+        `weights` in `post`.
+    seed : int
+        Of these draws.
+
+    Returns
+    -------
+    mean, sd : arrays of shape (K,)
+        Or one array, if quantiles or draws are asked for.
     """
     alpha, noise_variance = hyperparameters(fit, post, max_draws)
     problem = fit.problem()
-    mean, variance = predict(problem, alpha, noise_variance, x_new)
-    total = variance.mean(0) + mean.var(0) + (noise_variance.mean() if noise else 0.0)
-    return fit.offset + fit.scale * mean.mean(0), fit.scale * np.sqrt(total)
+    own = own_kernels(fit.dictionary, fit.x, x_new, fit.design.centered) if augment else None
+    mean, variance = predict(problem, alpha, noise_variance, x_new, own)
+    mean, sd = fit.offset + fit.scale * mean, fit.scale * np.sqrt(variance + noise_variance[:, None] * float(noise))
+    if draws is not None:
+        rng = np.random.default_rng(seed)
+        chosen = rng.integers(len(mean), size=draws)
+        return mean[chosen] + sd[chosen] * rng.standard_normal((draws, mean.shape[1]))
+    if quantiles is not None:
+        return mixture_quantiles(as_levels(quantiles), mean, sd)
+    return mean.mean(0), np.sqrt((sd**2).mean(0) + mean.var(0))
+
+
+def mixture_quantiles(levels: Array, mean: Array, sd: Array) -> Array:
+    """Quantiles of equal mixtures of normals over the first axis, by bisection to 2^-50 of their range."""
+    reach = 40.0 * sd
+    low, high = (np.tile(end, (len(levels), 1)) for end in ((mean - reach).min(0), (mean + reach).max(0)))
+    for _ in range(50):
+        middle = 0.5 * (low + high)
+        below = np.stack([ndtr((row - mean) / sd).mean(0) for row in middle]) < levels[:, None]
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return 0.5 * (low + high)
 
 
 def hyperparameters(fit: MapFit, post: Any, max_draws: int | None = None) -> tuple[Array, Array]:

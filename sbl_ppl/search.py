@@ -372,16 +372,12 @@ class Search:
 
     def _delete_together(self, places: Array) -> bool:
         """Delete several columns if that does not lower the objective; else leave the model as it is."""
-        model = self.model
-        before, index, alpha = self._objective(), model.index[places], model.alpha[places]
-        model.forget(places)
-        model.condense()
-        if self._objective() >= before:
-            self._record()
-            return True
-        model.include(index, alpha)
-        model.condense()
-        return False
+
+        def move() -> None:
+            self.model.forget(places)
+            self.model.condense()
+
+        return self._attempt(move)
 
     def _gradient(self) -> tuple[Array, Array]:
         """Gradient and Hessian of the objective in (log alpha, log beta)."""
