@@ -31,7 +31,7 @@ from .fixed_point import iterate_fixed_point
 from .priors import Prior, Smoothness
 from .problem import Noise, Problem, Progress, Solution, Start
 from .search import search
-from .storage import written_beside
+from .storage import Archive, reading, written_beside
 
 Array = np.ndarray
 
@@ -439,6 +439,48 @@ def fit_map(
     Cost: O(N) in all for wavelets; else O(N M) per column that ever becomes active, O(M S) per step and O(S^3) per
     joint re-estimation of the S active columns.
     """
+    fit = fit_silently(
+        x,
+        t,
+        dictionary,
+        prior,
+        noise_variance,
+        noise_prior,
+        center,
+        space,
+        method,
+        selection,
+        exchange,
+        seed,
+        start,
+        max_steps,
+        closed_form,
+        progress,
+    )
+    if not fit.converged:
+        warnings.warn(f"fit_map: {fit.reason}", ConvergenceWarning, stacklevel=2)
+    return fit
+
+
+def fit_silently(
+    x: Any,
+    t: Any,
+    dictionary: Dictionary,
+    prior: Prior | None,
+    noise_variance: float | None,
+    noise_prior: tuple[float, float] | None,
+    center: bool,
+    space: str | None,
+    method: str = "fast",
+    selection: str = "greedy",
+    exchange: bool | None = None,
+    seed: int = 0,
+    start: MapFit | None = None,
+    max_steps: int | None = None,
+    closed_form: bool | None = None,
+    progress: bool = True,
+) -> MapFit:
+    """`fit_map` without its warning, which a caller could only silence for the whole process."""
     prior = Smoothness("BIC") if prior is None else prior
     _check_choices(dictionary, prior, method, selection, space, noise_variance, noise_prior, max_steps, start)
     t = _as_targets(t)
@@ -453,8 +495,6 @@ def fit_map(
     begin = None if start is None else _in_search_units(problem, start)
     with Progress(progress) as bar:
         solution = solve(problem, method, selection, exchange, seed, max_steps, closed_form, bar, begin)
-    if not solution.converged:
-        warnings.warn(f"fit_map: {solution.reason}", ConvergenceWarning, stacklevel=2)
     settings = {
         "noise_given": noise_variance is not None,
         "noise_prior": (problem.noise.shape, problem.noise.rate * problem.scale**2),
@@ -684,10 +724,50 @@ def _in_search_units(problem: Problem, start: MapFit) -> Start:
 
 
 _FORMAT = 1
+_DICTIONARIES = {
+    kind.__name__: kind
+    for kind in (
+        dictionaries.Gaussian,
+        dictionaries.LinearSpline,
+        dictionaries.ThinPlateSpline,
+        dictionaries.Bias,
+        dictionaries.Linear,
+        dictionaries.Polynomial,
+        dictionaries.Columns,
+        dictionaries.Wavelet,
+    )
+}
+_PRIORS = {
+    kind.__name__: kind for kind in (priors.Flat, priors.Jeffreys, priors.Smoothness, priors.Gamma, priors.Power)
+}
 
 
-def _describe(dictionary: Dictionary, arrays: dict[str, Array]) -> list[dict[str, Any]]:
-    """Parts of a dictionary as JSON; arrays go beside, under the names that stand in their place."""
+def prior_record(prior: Prior) -> dict[str, Any]:
+    """A prior as JSON."""
+    name = type(prior).__name__
+    if _PRIORS.get(name) is not type(prior):
+        raise ValueError(f"prior={prior!r} cannot be stored: it must be one of {tuple(_PRIORS)}")
+    return {"type": name, "config": prior.config()}
+
+
+def prior_of(record: dict[str, Any]) -> Prior:
+    """The prior of a record."""
+    return _named(_PRIORS, record["type"])(**record["config"])
+
+
+def _named(kinds: dict[str, Any], name: str) -> Any:
+    if name not in kinds:
+        raise ValueError(f"it names {name!r}, which is none of {tuple(kinds)}")
+    return kinds[name]
+
+
+def _describe(dictionary: Dictionary, arrays: dict[str, Array]) -> list[dict[str, Any]] | None:
+    """Parts of a dictionary as JSON; arrays go beside, under the names that stand in their place.
+
+    None if there is a part, such as a `Custom` one, of which the file cannot hold everything.
+    """
+    if any(_DICTIONARIES.get(type(part).__name__) is not type(part) for part in dictionary.parts):
+        return None
     parts = []
     for k, part in enumerate(dictionary.parts):
         config = part.config()
@@ -699,19 +779,39 @@ def _describe(dictionary: Dictionary, arrays: dict[str, Array]) -> list[dict[str
     return parts
 
 
+def _dictionary_of(records: list[dict[str, Any]], stored: Archive, n: int) -> Dictionary:
+    """What `_describe` described, for n observations."""
+    parts = []
+    for k, record in enumerate(records):
+        kind, config = _named(_DICTIONARIES, record["type"]), dict(record["config"])
+        for key, value in config.items():
+            if isinstance(value, dict):
+                config[key] = stored.array(f"part{k}_{key}", float, (n if key == "matrix" else None, None))
+        parts.append(kind(**config))
+    return parts[0] if len(parts) == 1 else dictionaries.Union(parts)
+
+
 def _with_suffix(path: Path) -> Path:
     return path if path.suffix == ".npz" else path.with_name(path.name + ".npz")
 
 
 def _save(fit: MapFit, path: Path) -> Path:
+    path, arrays = _with_suffix(path), fit_arrays(fit)
+    with written_beside(path) as part, open(part, "wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    return path
+
+
+def fit_arrays(fit: MapFit) -> dict[str, Array]:
+    """All of a fit as arrays, among them one of JSON."""
     arrays = {name: getattr(fit, name) for name in ("active", "alpha", "mean", "history", "t", "_covariance")}
     if fit.x is not None:
         arrays["x"] = fit.x
-    custom = any(isinstance(part, dictionaries.Custom) for part in fit.dictionary.parts)
     meta = {
         "format": _FORMAT,
-        "dictionary": None if custom else _describe(fit.dictionary, arrays),
-        "prior": {"type": type(fit.prior).__name__, "config": fit.prior.config()},
+        "kind": "MapFit",
+        "dictionary": _describe(fit.dictionary, arrays),
+        "prior": prior_record(fit.prior),
         "settings": fit.settings,
     }
     for name in (
@@ -725,37 +825,68 @@ def _save(fit: MapFit, path: Path) -> Path:
         "scale",
     ):
         meta[name] = getattr(fit, name)
-    path = _with_suffix(path)
-    with written_beside(path) as part, open(part, "wb") as file:
-        np.savez_compressed(file, meta=np.array(json.dumps(meta, default=float)), **arrays)
-    return path
+    return {"meta": np.array(json.dumps(meta, default=float)), **arrays}
 
 
 def _load(path: Path, dictionary: Dictionary | None) -> MapFit:
-    with np.load(path, allow_pickle=False) as stored:
-        arrays = {name: stored[name] for name in stored.files}
-    meta = json.loads(str(arrays.pop("meta")))
-    if meta["format"] != _FORMAT:
-        raise ValueError(
-            f"{path} has format {meta['format']}, this version reads {_FORMAT}: use the version that wrote it"
-        )
+    with reading(path, "a fit that MapFit.save wrote") as file:
+        return fit_of_arrays(Archive(file), dictionary)
+
+
+def fit_of_arrays(stored: Archive, dictionary: Dictionary | None) -> MapFit:
+    """The fit of `fit_arrays`; ValueError if they do not belong together."""
+    meta = stored.record("MapFit", _FORMAT)
+    t = stored.array("t", float, (None,))
+    x = stored.array("x", float, (len(t),), (len(t), None)) if "x" in stored else None
     if dictionary is None:
         if meta["dictionary"] is None:
-            raise ValueError(f"{path} was fitted with a Custom dictionary: pass the same one as dictionary=")
-        parts = []
-        for part in meta["dictionary"]:
-            config = {k: arrays[v["array"]] if isinstance(v, dict) else v for k, v in part["config"].items()}
-            parts.append(getattr(dictionaries, part["type"])(**config))
-        dictionary = parts[0] if len(parts) == 1 else dictionaries.Union(parts)
-    x = arrays.get("x")
+            raise ValueError("it was fitted with a Custom dictionary: pass the same one as dictionary=")
+        dictionary = _dictionary_of(meta["dictionary"], stored, len(t))
     design = dictionary.bind(x)
+    if design.n_rows != len(t):
+        raise ValueError(f"the dictionary has {design.n_rows} rows for {len(t)} targets: pass the one that was fitted")
+    offset, scale = float(meta["offset"]), float(meta["scale"])
+    if not (abs(offset) < np.inf and 0 < scale < np.inf):
+        raise ValueError(f"offset={offset} and scale={scale} must be finite, and scale positive")
     return MapFit(
-        **{name: arrays[name] for name in ("active", "alpha", "mean", "history", "t", "_covariance")},
-        **{name: meta[name] for name in ("noise_variance", "log_evidence", "log_posterior", "converged", "reason")},
-        **{name: meta[name] for name in ("n_steps", "offset", "scale")},
+        **solution_fields(stored, "", meta, design.n_columns),
         x=x,
+        t=t,
         dictionary=dictionary,
-        prior=getattr(priors, meta["prior"]["type"])(**meta["prior"]["config"]),
-        settings={**meta["settings"], "noise_prior": tuple(meta["settings"]["noise_prior"])},
+        prior=prior_of(meta["prior"]),
+        offset=offset,
+        scale=scale,
         _design=design.center() if meta["settings"]["center"] and not design.orthonormal else design,
     )
+
+
+def solution_fields(stored: Archive, prefix: str, meta: dict[str, Any], n_columns: int) -> dict[str, Any]:
+    """What differs from fit to fit of one problem: arrays whose names begin with `prefix`, numbers, settings."""
+    active = stored.array(f"{prefix}active", np.intp, (None,))
+    if len(active) and (active[0] < 0 or active[-1] >= n_columns or (np.diff(active) <= 0).any()):
+        raise ValueError(f"'{prefix}active' must name columns of the dictionary, 0 to {n_columns - 1}, in their order")
+    size = len(active)
+    numbers = {name: float(meta[name]) for name in ("noise_variance", "log_evidence", "log_posterior")}
+    if np.isnan(list(numbers.values())).any() or not 0 < numbers["noise_variance"] < np.inf:
+        raise ValueError(f"{numbers} must be numbers, and noise_variance positive and finite")
+    settings = dict(meta["settings"])
+    g, h = settings["noise_prior"]
+    if not (0 <= g < np.inf and 0 <= h < np.inf and settings["space"] in ("alpha", "log")):
+        raise ValueError(f"settings={settings} are none of fit_map")
+    return {
+        "active": active,
+        "alpha": stored.array(f"{prefix}alpha", float, (size,)),
+        "mean": stored.array(f"{prefix}mean", float, (size,)),
+        "history": stored.array(f"{prefix}history", float, (None,)),
+        "_covariance": stored.array(f"{prefix}_covariance", float, (size,), (size, size)),
+        **numbers,
+        "converged": bool(meta["converged"]),
+        "reason": str(meta["reason"]),
+        "n_steps": int(meta["n_steps"]),
+        "settings": {
+            **settings,
+            "noise_prior": (g, h),
+            "noise_given": bool(settings["noise_given"]),
+            "center": bool(settings["center"]),
+        },
+    }

@@ -28,8 +28,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from io import BytesIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -37,11 +37,21 @@ import numpy as np
 from . import arviz_io
 from .canvas import DATA, ORANGE, SERIES, add_legend, check_count, new_axes
 from .dictionary import Dictionary, parts_of
-from .map_fit import ConvergenceWarning, MapFit, draws_to_arviz, fit_map, standardise, to_user_units
+from .map_fit import (
+    ConvergenceWarning,
+    MapFit,
+    draws_to_arviz,
+    fit_arrays,
+    fit_of_arrays,
+    fit_silently,
+    solution_fields,
+    standardise,
+    to_user_units,
+)
 from .priors import Prior
 from .problem import Problem, Progress, Solution, Start
 from .search import Search
-from .storage import written_beside
+from .storage import Archive, reading, written_beside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -258,14 +268,19 @@ def _run_all(
     items: Sequence[Any],
     executor: Executor | None,
     progress: bool,
+    results: dict[int, End],
 ) -> list[End]:
-    """Results in the order of items, wherever they were computed. A task whose worker died is run again."""
+    """Results in the order of items, wherever they were computed. A task whose worker died is run again.
+
+    They are put into `results` as they come, by the number of their item, and stay there if an interrupt ends the work.
+    """
     with _Counter(len(items), progress) as counter:
         if executor is None:
             problem = setup.problem()
-            return [counter.tick(task(setup, problem, item)) for item in items]
+            for k, item in enumerate(items):
+                results[k] = counter.tick(task(setup, problem, item))
+            return list(results.values())
         parcel = _pack(setup)
-        results: dict[int, End] = {}
         attempts: Counter[int] = Counter()
         own: Executor | None = None  # in place of a pool that broke
         try:
@@ -306,8 +321,10 @@ def _run_round(
                     raise
                 lost.append(futures[future])
     finally:
-        for future in futures:
-            future.cancel()
+        for future, k in futures.items():
+            # After an interrupt there may be some that have ended and were not collected
+            if not future.cancel() and future.done() and future.exception() is None:
+                results[k] = future.result()
     return lost
 
 
@@ -527,7 +544,16 @@ class BasinMass:
         return "\n".join(lines)
 
 
-_RECORDS = ("kind", "exchange", "objective", "size", "noise_variance", "saddles", "converged", "maximum")
+_RECORDS = {
+    "kind": str,
+    "exchange": bool,
+    "objective": float,
+    "size": np.int64,
+    "noise_variance": float,
+    "saddles": np.int64,
+    "converged": bool,
+    "maximum": np.intp,
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -726,7 +752,7 @@ class MaximaAtlas:
             basin = self._nearest(points, within)
         else:
             setup = self._setup if exchange is None else replace(self._setup, exchange=exchange)
-            basin = self._match(_run_all(_ascend, setup, points, executor, progress))
+            basin = self._match(_run_all(_ascend, setup, points, executor, progress, {}))
         return BasinMass(method, basin.reshape(len(alpha), len(chosen)), chosen, len(self))
 
     def _match(self, ends: Sequence[End]) -> Array:
@@ -1088,27 +1114,31 @@ def explore_maxima(
     RuntimeError
         If workers keep dying.
 
+    Warns
+    -----
+    ConvergenceWarning
+        If no restart ended at a maximum; and after an interrupt (Ctrl-C), when the atlas holds the restarts that had
+        ended by then.
+
     Notes
     -----
     An end that did not converge, or that fails the test of a maximum, is in `restarts` and not among the maxima.
     A search costs what `fit_map` does; one from the full model O(M^3) more, so leave "full" out where M is thousands.
     """
     _check(restarts, seed, executor, exchange, starts, selection, tolerance)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        reference = fit_map(
-            x,
-            t,
-            dictionary,
-            prior,
-            noise_variance,
-            noise_prior,
-            center,
-            space,
-            exchange=exchange,
-            max_steps=max_steps,
-            progress=progress,
-        )
+    reference = fit_silently(
+        x,
+        t,
+        dictionary,
+        prior,
+        noise_variance,
+        noise_prior,
+        center,
+        space,
+        exchange=exchange,
+        max_steps=max_steps,
+        progress=progress,
+    )
     settings = {
         "restarts": int(restarts),
         "seed": int(seed),
@@ -1120,8 +1150,16 @@ def explore_maxima(
     }
     setup = _setup_of(reference, settings)
     items: list[int | Start] = [*_as_starts(setup, given), *range(1, restarts)]
-    ends = _run_all(_restart_or_ascend, setup, items, executor, progress)
-    atlas = _assemble(setup, reference, ends, settings)
+    ended: dict[int, End] = {}
+    interrupted = False
+    try:
+        _run_all(_restart_or_ascend, setup, items, executor, progress, ended)
+    except KeyboardInterrupt:
+        interrupted = True
+    atlas = _assemble(setup, reference, [ended[k] for k in sorted(ended)], settings)
+    if interrupted:
+        message = f"explore_maxima: interrupted: the atlas holds {len(ended) + 1} of {len(items) + 1} restarts"
+        warnings.warn(message, ConvergenceWarning, 2)
     if not atlas.maxima:
         warnings.warn(f"explore_maxima: no restart ended at a maximum: {reference.reason}", ConvergenceWarning, 2)
     return atlas
@@ -1243,6 +1281,7 @@ def _fit_of(problem: Problem, end: End, reference: MapFit, settings: dict[str, A
 
 _VECTORS = ("active", "alpha", "mean", "history", "_covariance")  # of a fit that differ from maximum to maximum
 _NUMBERS = ("noise_variance", "log_evidence", "log_posterior", "converged", "reason", "n_steps", "settings")
+_OWN = {"found": int, "first": int, "objective": float, "slope": float, "curvature": float, "gain": float}
 
 
 def _with_suffix(path: Path) -> Path:
@@ -1250,17 +1289,16 @@ def _with_suffix(path: Path) -> Path:
 
 
 def _save(atlas: MaximaAtlas, path: Path) -> Path:
-    with TemporaryDirectory() as folder:
-        reference = atlas.reference.save(Path(folder) / "reference.npz").read_bytes()
+    reference = BytesIO()
+    np.savez_compressed(reference, **fit_arrays(atlas.reference))  # type: ignore[arg-type]
     arrays: dict[str, Any] = {f"restarts_{name}": atlas.restarts[name] for name in _RECORDS}
     about = []
     for k, maximum in enumerate(atlas.maxima):
         arrays |= {f"maximum{k}_{name}": getattr(maximum.fit, name) for name in _VECTORS}
         fit = {name: getattr(maximum.fit, name) for name in _NUMBERS}
-        own = ("found", "first", "objective", "slope", "curvature", "gain")
-        about.append({"fit": fit, **{name: getattr(maximum, name) for name in own}})
+        about.append({"fit": fit, **{name: getattr(maximum, name) for name in _OWN}})
     meta = {"format": _FORMAT, "kind": "MaximaAtlas", "settings": atlas.settings, "maxima": about}
-    arrays["reference"] = np.frombuffer(reference, dtype=np.uint8)
+    arrays["reference"] = np.frombuffer(reference.getbuffer(), dtype=np.uint8)
     path = _with_suffix(path)
     with written_beside(path) as part, open(part, "wb") as file:
         np.savez_compressed(file, meta=np.array(json.dumps(meta, default=float)), **arrays)
@@ -1268,20 +1306,24 @@ def _save(atlas: MaximaAtlas, path: Path) -> Path:
 
 
 def _load(path: Path, dictionary: Dictionary | None) -> MaximaAtlas:
-    with np.load(path, allow_pickle=False) as stored:
-        arrays = {name: stored[name] for name in stored.files}
-    meta = json.loads(str(arrays["meta"]))
-    if meta.get("kind") != "MaximaAtlas" or meta["format"] != _FORMAT:
-        raise ValueError(f"{path} is no atlas of format {_FORMAT}: give a file that MaximaAtlas.save wrote")
-    with TemporaryDirectory() as folder:
-        inner = Path(folder) / "reference.npz"
-        inner.write_bytes(arrays["reference"].tobytes())
-        reference = MapFit.load(inner, dictionary)
-    maxima = []
-    for k, about in enumerate(meta["maxima"]):
-        number = about.pop("fit")
-        number["settings"]["noise_prior"] = tuple(number["settings"]["noise_prior"])
-        vectors = {name: arrays[f"maximum{k}_{name}"] for name in _VECTORS}
-        maxima.append(Maximum(fit=replace(reference, **vectors, **number), **about))
-    restarts = {name: arrays[f"restarts_{name}"] for name in _RECORDS}
-    return MaximaAtlas(tuple(maxima), restarts, reference, meta["settings"])
+    with reading(path, "an atlas that MaximaAtlas.save wrote") as file:
+        stored = Archive(file)
+        meta = stored.record("MaximaAtlas", _FORMAT)
+        settings = dict(meta["settings"])
+        chosen = ("restarts", "seed", "exchange", "starts", "selection", "tolerance")
+        _check(executor=None, **{name: settings[name] for name in chosen})
+        if not (settings["max_steps"] is None or settings["max_steps"] >= 1):
+            raise ValueError(f"max_steps={settings['max_steps']!r} must be a number of at least 1, or None")
+        inner = Archive(BytesIO(stored.array("reference", np.uint8, (None,)).data))
+        reference = fit_of_arrays(inner, dictionary)
+        maxima = []
+        for k, about in enumerate(meta["maxima"]):
+            fields = solution_fields(stored, f"maximum{k}_", about["fit"], reference.n_columns)
+            own = {name: number(about[name]) for name, number in _OWN.items()}
+            maxima.append(Maximum(fit=replace(reference, **fields), **own))
+        total = len(stored.array("restarts_kind", str, (None,)))
+        restarts = {name: stored.array(f"restarts_{name}", dtype, (total,)) for name, dtype in _RECORDS.items()}
+        place = restarts["maximum"]
+        if place.min(initial=-1) < -1 or place.max(initial=-1) >= len(maxima):
+            raise ValueError(f"'restarts_maximum' must name one of {len(maxima)} maxima, or be -1")
+    return MaximaAtlas(tuple(maxima), restarts, reference, settings)

@@ -2,9 +2,11 @@
 
 import dataclasses
 import io
+import json
 import os
 import sys
 import time
+import tracemalloc
 import types
 import warnings
 from functools import lru_cache
@@ -1024,6 +1026,117 @@ def test_saved_file_has_the_usual_permissions(tmp_path):
     path = fit_of(("columns", "bic", "greedy", "fast")).save(tmp_path / "fit.npz")
     (tmp_path / "other").touch()
     assert path.stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def with_members(path, **members):
+    """The file with members changed, added, or (None) left out."""
+    with np.load(path, allow_pickle=False) as stored:
+        arrays = {**dict(stored), **members}
+    np.savez_compressed(path, **{name: value for name, value in arrays.items() if value is not None})
+
+
+def with_meta(path, **changes):
+    with np.load(path, allow_pickle=False) as stored:
+        meta = json.loads(str(stored["meta"]))
+    with_members(path, meta=np.array(json.dumps({**meta, **changes})))
+
+
+def damage(path, how):
+    content = path.read_bytes()
+    middle = len(content) // 2
+    path.write_bytes(how(content, middle))
+
+
+DAMAGED = {
+    "empty": lambda path: damage(path, lambda *_: b""),
+    "text": lambda path: damage(path, lambda *_: b"x,t\n1,2\n" * 99),
+    "half": lambda path: damage(path, lambda content, middle: content[:middle]),
+    "hole": lambda path: damage(path, lambda content, middle: content[:99] + bytes(middle) + content[99 + middle :]),
+    "foreign": lambda path: np.savez(path, t=np.zeros(3)),
+    "one array": lambda path: damage(path, lambda *_: b"\x93NUMPY\x01\x00v\x00{'descr': '<f8'}"),
+    "no json": lambda path: with_members(path, meta=np.array("{")),
+    "deep json": lambda path: with_members(path, meta=np.array("[" * 100_000)),
+    "json of a list": lambda path: with_members(path, meta=np.array("[1]")),
+    "number for json": lambda path: with_members(path, meta=np.zeros(3)),
+    "no format": lambda path: with_members(path, meta=np.array("{}")),
+    "newer": lambda path: with_meta(path, format=99),
+    "function for dictionary": lambda path: with_meta(
+        path, dictionary=[{"type": "as_numbers", "config": {"values": [1.0], "name": "x"}}]
+    ),
+    "Custom": lambda path: with_meta(path, dictionary=[{"type": "Custom", "config": {"function": "f"}}]),
+    "bad width": lambda path: with_meta(path, dictionary=[{"type": "Gaussian", "config": {"width": "wide"}}]),
+    "strange argument": lambda path: with_meta(path, dictionary=[{"type": "Bias", "config": {"file": "x"}}]),
+    "class for prior": lambda path: with_meta(path, prior={"type": "annotations", "config": {}}),
+    "no prior": lambda path: with_meta(path, prior=None),
+    "no settings": lambda path: with_meta(path, settings={}),
+    "negative noise": lambda path: with_meta(path, noise_variance=-1.0),
+    "scale of zero": lambda path: with_meta(path, scale=0.0),
+    "no alpha": lambda path: with_members(path, alpha=None),
+    "short alpha": lambda path: with_members(path, alpha=np.ones(1)),
+    "NaN": lambda path: with_members(path, mean=np.full(3, np.nan)),
+    "text for numbers": lambda path: with_members(path, mean=np.array(["a", "b", "c"])),
+    "covariance": lambda path: with_members(path, _covariance=np.eye(2)),
+    "strange columns": lambda path: with_members(path, active=np.array([0, 1, 99])),
+    "negative columns": lambda path: with_members(path, active=np.array([-1, 0, 1])),
+    "short t": lambda path: with_members(path, t=np.zeros(5)),
+    "matrix for t": lambda path: with_members(path, t=np.zeros((4, 4))),
+    "infinite centers": lambda path: with_members(path, part0_centers=np.full((3, 1), np.inf)),
+}
+
+
+@pytest.fixture(scope="module")
+def three_bumps():
+    """Three columns, all kept, so that what is put in their place can have the right length."""
+    x = np.linspace(-3, 3, 16)
+    centers = np.array([-2.0, 0.0, 2.0])
+    t = np.exp(-((x[:, None] - centers) ** 2)) @ [3.0, -2.0, 4.0] + 0.01 * np.cos(40 * x)
+    fit = sbl.fit_map(x, t, sbl.Gaussian(1.0, centers=centers), center=False)
+    assert len(fit.active) == 3
+    return fit
+
+
+@pytest.mark.parametrize("change", DAMAGED.values(), ids=DAMAGED)
+def test_damaged_and_foreign_files_are_one_clear_error(three_bumps, change, tmp_path):
+    path = three_bumps.save(tmp_path / "fit.npz")
+    change(path)
+    with pytest.raises(ValueError, match=r"fit\.npz cannot be read as a fit that MapFit\.save wrote: ."):
+        sbl.MapFit.load(path)
+
+
+def test_missing_file_is_the_usual_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"none\.npz"):
+        sbl.MapFit.load(tmp_path / "none.npz")
+
+
+def test_strange_members_are_not_unpacked(three_bumps, tmp_path):
+    """64 MB of zeros, which take 64 kB in the file."""
+    path = three_bumps.save(tmp_path / "fit.npz")
+    with_members(path, more=np.zeros(8_000_000))
+    assert path.stat().st_size < 1_000_000
+    tracemalloc.start()
+    loaded = sbl.MapFit.load(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    np.testing.assert_array_equal(loaded.alpha, three_bumps.alpha)
+    assert peak < 8_000_000
+
+
+def test_another_class_of_the_same_name_is_not_taken_for_ours(tmp_path):
+    """A kernel of the user's own, were it loaded as the package's Gaussian, would predict something else."""
+    own = type(
+        "Gaussian", (sbl.Gaussian,), {"values": lambda self, a, b: 1 / (1 + np.subtract.outer(a[:, 0], b[:, 0]) ** 2)}
+    )
+    data = datasets.sinc(32)
+    fit = quiet_fit(data.x, data.t, own(3.0))
+    with pytest.raises(ValueError, match="pass the same one as dictionary="):
+        sbl.MapFit.load(fit.save(tmp_path / "fit.npz"))
+    assert_same_after_loading(fit, tmp_path / "fit.npz", data.x[:4], dictionary=own(3.0))
+    with pytest.raises(ValueError, match="the dictionary has 5 rows for 32 targets"):
+        sbl.MapFit.load(tmp_path / "fit.npz", dictionary=sbl.Columns(np.eye(5)))
+    prior = type("Flat", (sbl.Flat,), {})
+    with pytest.raises(ValueError, match="cannot be stored: it must be one of"):
+        quiet_fit(data.x, data.t, sbl.Gaussian(3.0), prior=prior()).save(tmp_path / "other.npz")
+    assert os.listdir(tmp_path) == ["fit.npz"]
 
 
 # --- what is shown ------------------------------------------------------------------------------------------------

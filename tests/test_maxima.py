@@ -2,13 +2,14 @@
 
 import dataclasses
 import itertools
+import json
 import os
 import pickle
 import signal
 import threading
 import time
 import warnings
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 
 import numpy as np
@@ -290,6 +291,84 @@ def test_workers_that_keep_dying_are_reported():
         explore_maxima(*kernels(), restarts=3, executor=pool, progress=False)
 
 
+def test_an_interrupt_keeps_the_restarts_that_have_ended(many, monkeypatch):
+    """Restart k draws from (seed, k): the seventh is where Ctrl-C is pressed."""
+    make = np.random.default_rng
+
+    def press(seed=None):
+        if np.ndim(seed) and seed[1] == 7:
+            raise KeyboardInterrupt
+        return make(seed)
+
+    monkeypatch.setattr(np.random, "default_rng", press)
+    with pytest.warns(sbl.ConvergenceWarning, match=r"interrupted: the atlas holds 7 of 24 restarts"):
+        atlas = explore_maxima(*kernels(), restarts=24, seed=3, progress=False)
+    monkeypatch.undo()
+    assert_same_atlas(explore_maxima(*kernels(), restarts=7, seed=3, progress=False), atlas)
+    np.testing.assert_array_equal(atlas.restarts["objective"], many.restarts["objective"][:7])
+
+
+class Interrupted(ThreadPoolExecutor):
+    """Runs all tasks but the fifth at once; that one, like a worker that Ctrl-C reaches, fails."""
+
+    def __init__(self):
+        super().__init__(1)
+        self.count = 0
+
+    def submit(self, function, *args):
+        future = Future()
+        self.count += 1
+        if self.count == 5:
+            future.set_exception(KeyboardInterrupt())
+        else:
+            future.set_result(function(*args))
+        return future
+
+
+def test_an_interrupt_keeps_what_workers_have_ended(many):
+    with Interrupted() as pool, pytest.warns(sbl.ConvergenceWarning, match=r"holds 23 of 24 restarts"):
+        atlas = explore_maxima(*kernels(), restarts=24, seed=3, executor=pool, progress=False)
+    np.testing.assert_array_equal(atlas.restarts["objective"], np.delete(many.restarts["objective"], 5))
+
+
+def test_an_interrupt_of_the_mass_is_not_caught(many):
+    with Interrupted() as pool, pytest.raises(KeyboardInterrupt):
+        many.mass(many.to_arviz(), executor=pool, progress=False)
+
+
+def test_two_threads_leave_the_warnings_alone():
+    """The first enters before the second and leaves before it: were filters saved and put back, the second's stay."""
+    both_in, first_out = threading.Barrier(2), threading.Event()
+    seen = threading.local()
+
+    def columns(x):
+        if not hasattr(seen, "here"):
+            seen.here = both_in.wait(30)
+            if threading.current_thread().name == "second":
+                assert first_out.wait(30)
+        return np.stack([x, x**2], axis=1)
+
+    def explore():
+        x = np.linspace(-1, 1, 12)
+        explore_maxima(x, x + 0.1 * np.cos(9 * x), sbl.Custom(columns), restarts=2, progress=False)
+        if threading.current_thread().name == "first":
+            first_out.set()
+
+    def second():
+        while not both_in.n_waiting:  # the first is in
+            time.sleep(0.001)
+        explore()
+
+    before = list(warnings.filters)
+    threads = [threading.Thread(target=explore, name="first"), threading.Thread(target=second, name="second")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    after, warnings.filters[:] = list(warnings.filters), before
+    assert after == before
+
+
 def blocks_sinc(c="BIC"):
     data = sbl.datasets.blocks_sinc(256, snr=7.0)
     return data.x, data.t, sbl.Wavelet("haar") + sbl.ThinPlateSpline(3.0), sbl.Smoothness(c)
@@ -528,7 +607,43 @@ def test_save_and_load_an_empty_model_and_a_custom_dictionary(tmp_path):
 
 def test_load_refuses_other_files(many, tmp_path):
     path = many.best.fit.save(tmp_path / "fit")
-    with pytest.raises(ValueError, match="no atlas"):
+    with pytest.raises(ValueError, match=r"cannot be read as an atlas .*: it holds a MapFit"):
+        MaximaAtlas.load(path)
+    with pytest.raises(ValueError, match=r"cannot be read as a fit .*: it holds a MaximaAtlas"):
+        sbl.MapFit.load(many.save(tmp_path / "atlas"))
+
+
+def changed(arrays, **meta):
+    return {**arrays, "meta": np.array(json.dumps({**json.loads(str(arrays["meta"])), **meta}))}
+
+
+DAMAGED = {
+    "text": lambda arrays: b"no atlas" * 99,
+    "deep json": lambda arrays: {**arrays, "meta": np.array("[" * 100_000)},
+    "no maxima": lambda arrays: changed(arrays, maxima=None),
+    "strange maxima": lambda arrays: changed(arrays, maxima=[{}]),
+    "no settings": lambda arrays: changed(arrays, settings={}),
+    "no reference": lambda arrays: {name: value for name, value in arrays.items() if name != "reference"},
+    "broken reference": lambda arrays: {**arrays, "reference": arrays["reference"][::2]},
+    "no restarts": lambda arrays: {name: value for name, value in arrays.items() if name != "restarts_size"},
+    "fewer restarts": lambda arrays: {**arrays, "restarts_size": arrays["restarts_size"][1:]},
+    "NaN": lambda arrays: {**arrays, "restarts_objective": arrays["restarts_objective"] * np.nan},
+    "strange place": lambda arrays: {**arrays, "restarts_maximum": arrays["restarts_maximum"] + 999},
+    "short alpha": lambda arrays: {**arrays, "maximum1_alpha": arrays["maximum1_alpha"][1:]},
+    "strange column": lambda arrays: {**arrays, "maximum1_active": arrays["maximum1_active"] + 999},
+}
+
+
+@pytest.mark.parametrize("change", DAMAGED.values(), ids=DAMAGED)
+def test_damaged_files_are_one_clear_error(many, change, tmp_path):
+    path = many.save(tmp_path / "atlas.npz")
+    with np.load(path, allow_pickle=False) as stored:
+        content = change(dict(stored))
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        np.savez_compressed(path, **content)
+    with pytest.raises(ValueError, match=r"atlas\.npz cannot be read as an atlas that MaximaAtlas\.save wrote: ."):
         MaximaAtlas.load(path)
 
 
