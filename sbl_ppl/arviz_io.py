@@ -12,24 +12,36 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .storage import written_beside
+from .storage import reading, written_beside
 
 Array = np.ndarray
 
 _ENGINE = "h5netcdf"  # the one that both generations write
 
 
+_FILTERS = threading.RLock()
+
+
+@contextmanager
+def _ignoring(category: type[Warning] = Warning, message: str = "") -> Iterator[None]:
+    """Without such warnings. One thread at a time: filters are the process's, and two would put back each other's."""
+    with _FILTERS, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message, category)
+        yield
+
+
 @functools.cache
 def _arviz() -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # 0.23 announces 1.x
+    with _ignoring(FutureWarning):  # 0.23 announces 1.x
         import arviz
     return arviz
 
@@ -74,11 +86,17 @@ def write_netcdf(data: Any, path: Any) -> Path:
 
 
 def read_netcdf(path: Any) -> Any:
-    """Read what `write_netcdf` wrote, into memory."""
+    """Read what `write_netcdf` wrote, into memory. ValueError if the file is damaged or is none of ArviZ."""
     if not Path(path).exists():
         raise FileNotFoundError(f"there is no file {path}")
-    data = _arviz().from_netcdf(str(path), engine=_ENGINE)
-    return data.load() if _is_tree() else data
+    with reading(Path(path), "what write_netcdf wrote"):
+        data = _arviz().from_netcdf(str(path), engine=_ENGINE)
+        try:
+            if not (data.children if _is_tree() else data.groups()):
+                raise ValueError("it has no groups")
+            return data.load()
+        finally:
+            data.close()
 
 
 def rhat_and_ess(values: Array) -> tuple[Array, Array]:
@@ -93,8 +111,7 @@ def rhat_and_ess(values: Array) -> tuple[Array, Array]:
     named = az.convert_to_dataset({"v": values})
     rhat, ess = np.full(k, np.nan), np.full(k, np.nan)
     if values.shape[1] >= 4:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
+        with _ignoring(), np.errstate(all="ignore"):
             rhat, ess = az.rhat(named)["v"].values, az.ess(named)["v"].values
     constant = np.ptp(values.reshape(-1, k), axis=0) == 0
     rhat, ess = np.where(np.isnan(rhat), np.inf, rhat), np.where(np.isnan(ess), 0.0, ess)
@@ -106,8 +123,7 @@ def elpd(data: Any) -> Any:
 
     Large Pareto k are told by `elpd_terms`, not by a warning.
     """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Estimated shape parameter of Pareto")
+    with _ignoring(message="Estimated shape parameter of Pareto"):
         return _arviz().loo(data, pointwise=True)
 
 
@@ -140,6 +156,5 @@ def elpd_terms(result: Any) -> tuple[Array, Array]:
 
 def compare_elpd(results: Mapping[str, Any]) -> Any:
     """`az.compare` of leave-one-out results, a table."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # ArviZ 0.23 calls pandas 3.1 in an old way
+    with _ignoring(DeprecationWarning):  # ArviZ 0.23 calls pandas 3.1 in an old way
         return _arviz().compare(dict(results))

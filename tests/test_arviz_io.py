@@ -1,6 +1,7 @@
 """ArviZ objects: groups, dimensions and coordinates, netCDF, and ArviZ's own functions on them, on both generations."""
 
 import os
+import threading
 import warnings
 
 import matplotlib
@@ -126,6 +127,61 @@ def test_failed_write_keeps_the_old_file(sampled, tmp_path, monkeypatch):
         sbl.write_netcdf(sampled[0].to_arviz(), path)
     assert path.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["post.nc"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # h5netcdf closes what it never opened
+def test_damaged_and_foreign_files_are_one_clear_error(sampled, tmp_path):
+    path = sbl.write_netcdf(sampled[1], tmp_path / "post.nc")
+    content = path.read_bytes()
+    group(sampled[1], "observed_data").to_netcdf(tmp_path / "other.nc", engine="h5netcdf")
+    foreign = (tmp_path / "other.nc").read_bytes()
+    hole = bytearray(content)
+    hole[len(content) // 4 : 3 * len(content) // 4] = bytes(3 * len(content) // 4 - len(content) // 4)
+    for damaged in (b"", b"x,t\n1,2\n", content[: len(content) // 2], bytes(hole), foreign):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"post\.nc cannot be read as what write_netcdf wrote: ."):
+            sbl.read_netcdf(path)
+
+
+def test_what_was_read_is_in_memory(sampled, tmp_path):
+    path = sbl.write_netcdf(sampled[1], tmp_path / "post.nc")
+    back = sbl.read_netcdf(path)
+    path.write_bytes(bytes(path.stat().st_size))
+    assert group(back, "posterior").equals(group(sampled[1], "posterior"))
+
+
+def test_two_threads_leave_the_warnings_alone(monkeypatch):
+    """The first enters before the second, if that may, and leaves before it."""
+    draws = np.random.default_rng(0).standard_normal((2, 40, 1))
+    first_in, second_in, first_out = threading.Event(), threading.Event(), threading.Event()
+    rhat = az.rhat
+
+    def slow(*args):
+        if threading.current_thread().name == "first":
+            first_in.set()
+            second_in.wait(0.5)
+        else:
+            second_in.set()
+            assert first_out.wait(30)
+        return rhat(*args)
+
+    def first():
+        rhat_and_ess(draws)
+        first_out.set()
+
+    def second():
+        assert first_in.wait(30)
+        rhat_and_ess(draws)
+
+    monkeypatch.setattr(az, "rhat", slow)
+    before = list(warnings.filters)
+    threads = [threading.Thread(target=first, name="first"), threading.Thread(target=second, name="second")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    after, warnings.filters[:] = list(warnings.filters), before
+    assert after == before
 
 
 def test_missing_file_and_missing_group_are_named(sampled, tmp_path):
