@@ -143,7 +143,7 @@ def log_evidence(
         raise ValueError(f"powers={powers!r} must end at 0: the evidence is measured from the prior")
     problem = _with_noise_prior(fit.problem(prior), noise_prior)
     given = {"num_warmup": num_warmup, "num_chains": num_chains, "seed": seed}
-    settings = replace(_new_settings(fit, prior or fit.prior, given), kernel="tempered")
+    settings = replace(_new_settings(given), kernel="tempered")
     draws = _run(fit, problem, settings, rungs, num_samples, progress)
     result = stepping_stones(*draws, shift=problem.shift)
     for message in _complaints(result):

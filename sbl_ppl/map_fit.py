@@ -308,7 +308,10 @@ class MapFit:
 
     @staticmethod
     def load(path: Any, dictionary: Dictionary | None = None) -> MapFit:
-        """Read a fit that `save` wrote. Only a `Custom` dictionary, whose function is not stored, must be given."""
+        """Read a fit that `save` wrote. Only a `Custom` dictionary, whose function is not stored, must be given.
+
+        Raises ValueError for a file that is damaged or something else; nothing in it is executed.
+        """
         return _load(_with_suffix(Path(path)), dictionary)
 
 

@@ -835,7 +835,10 @@ class MaximaAtlas:
 
     @staticmethod
     def load(path: Any, dictionary: Dictionary | None = None) -> MaximaAtlas:
-        """Read an atlas that `save` wrote. Only a `Custom` dictionary, whose function is not stored, must be given."""
+        """Read an atlas that `save` wrote. Only a `Custom` dictionary, whose function is not stored, must be given.
+
+        Raises ValueError for a file that is damaged or something else; nothing in it is executed.
+        """
         return _load(_with_suffix(Path(path)), dictionary)
 
     def __repr__(self) -> str:

@@ -5,8 +5,9 @@ and gives the draws back in the user's units as an ArviZ object. Chains run side
 compiled once, for one chain, and compiled code needs no Python lock. So chain k is the same whatever the number of
 chains.
 
-Draws come in rounds. With `path=` each round is a file of its own, holding the draws and the kernel's state after them,
-written beside and renamed. A kill loses the round under way, and `resume=` goes on from the last file bit for bit.
+Draws come in rounds. With `path=` each round is a file of its own, holding the draws and the kernel's whole state after
+them, written beside and moved. A kill loses the round under way, and `resume=` goes on from the last file bit for bit.
+The folder is locked meanwhile: one process at a time writes to it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import json
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack, nullcontext
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +29,22 @@ from numpyro import distributions as dist
 from numpyro.infer import NUTS
 from scipy.special import ndtr
 
-from . import arviz_io, priors
+from . import arviz_io
 from .augmentation import own_kernels
+from .dictionary import Wavelet, parts_of
 from .gibbs import ExchangeGibbs
-from .map_fit import MapFit, as_levels, draws_to_arviz
+from .map_fit import MapFit, as_levels, draws_to_arviz, prior_of, prior_record
 from .model import free_columns, model, precision
 from .posterior import describe, model_arguments, predict, workers
 from .priors import Prior
 from .problem import Problem, overfits
-from .storage import written_beside
+from .storage import Archive, locked, reading, written_beside
 from .tempering import LEAST_SHAPE, TemperedExchange, ladder
 
 Array = np.ndarray
 
-_FORMAT = 1
+_FORMAT = 2
+_CHUNK = 64  # columns that are hashed at a time
 _ROUND = 50  # draws of a chain between two looks at the clock, and between two files
 
 
@@ -61,8 +65,8 @@ class _Settings:
     start: str
     tempering: int | list[float] | None
     fixed_alpha: list[list[float]]  # pairs of column and precision, in the user's units
-    prior: dict[str, Any]
-    problem: str
+    prior: dict[str, Any] = field(default_factory=dict)  # this and the fingerprint of a stored run only
+    problem: str = ""
     format: int = _FORMAT
 
 
@@ -149,6 +153,7 @@ def sample(
     if prior is not None and not isinstance(prior, Prior):
         raise ValueError(f"prior must be a Prior such as Smoothness('BIC') or Jeffreys(), got {prior!r}")
     _check_count("num_samples", num_samples, 1)
+    store = None if path is None and resume is None else _Store(resume if path is None else path, resume is None)
     wanted = {
         "kernel": kernel,
         "kernel_options": kernel_options,
@@ -159,24 +164,27 @@ def sample(
         "start": start,
         "tempering": _ladder_of(tempering, fit),
         "fixed_alpha": None if fixed_alpha is None else _fixed_pairs(fixed_alpha, fit.n_columns),
-        "prior": None if prior is None else _prior_record(prior),
+        "prior": prior_record(prior or fit.prior) if store and (prior or store.new) else None,
     }
     given = {name: value for name, value in wanted.items() if value is not None}
-    store = None if path is None and resume is None else _Store(Path(resume if path is None else path))
-    if store and resume is not None:
-        settings = store.settings(given)
-        stored_prior = getattr(priors, settings.prior["type"])(**settings.prior["config"])
-        problem = fit.problem(stored_prior)
-        if settings.problem != _fingerprint(fit):
-            raise ValueError(f"resume={resume}: that run was of other data or another dictionary: give the same fit")
-    else:
+    with store or nullcontext():
+        if store and not store.new:
+            settings = store.open(given)
+            prior = prior_of(settings.prior)
+            if settings.problem != _fingerprint(fit):
+                raise ValueError(
+                    f"resume={resume}: that run was of other data or another dictionary: give the same fit"
+                )
+        else:
+            settings = _new_settings(given)
+            if store:
+                settings = replace(settings, problem=_fingerprint(fit))
+                store.check(settings)
+        prior = prior or fit.prior
         problem = fit.problem(prior)
-        settings = _new_settings(fit, prior or fit.prior, given)
-        _make_kernel(settings, model_arguments(problem)[1])  # raises for bad options before a folder is made
-        if store:
-            store.create(settings)
-    raw = _run(fit, problem, settings, num_samples, store, progress)
-    data = _to_arviz(fit, problem, settings, raw)
+        _make_kernel(settings, model_arguments(problem)[1])  # raises for bad options before any work
+        raw = _run(fit, problem, settings, num_samples, store, progress)
+    data = _to_arviz(fit, prior, problem, settings, raw)
     for message in _complaints(fit, problem, settings, data):
         warnings.warn(message, SamplingWarning, stacklevel=2)
     return data
@@ -271,12 +279,8 @@ def _check_count(name: str, value: Any, least: int) -> None:
         raise ValueError(f"{name}={value!r} must be a whole number of at least {least}")
 
 
-def _prior_record(prior: Prior) -> dict[str, Any]:
-    return {"type": type(prior).__name__, "config": prior.config()}
-
-
-def _new_settings(fit: MapFit, prior: Prior, given: dict[str, Any]) -> _Settings:
-    chosen = {**_DEFAULTS, **given, "prior": _prior_record(prior), "problem": _fingerprint(fit)}
+def _new_settings(given: dict[str, Any]) -> _Settings:
+    chosen = {**_DEFAULTS, **given}
     if chosen["kernel"] not in _WARMUP:
         raise ValueError(f"kernel={chosen['kernel']!r} is unknown: choose one of {tuple(_WARMUP)}")
     chosen.setdefault("num_warmup", _WARMUP[chosen["kernel"]])
@@ -326,8 +330,15 @@ def _fixed_in_search_units(problem: Problem, pairs: list[list[float]]) -> Array 
 def _fingerprint(fit: MapFit) -> str:
     """Of the data, the dictionary and the noise; equal for a fit that was saved and loaded."""
     digest = hashlib.sha256(fit.t.tobytes())
-    digest.update(fit.design.norms().tobytes())
-    digest.update(fit.design.project(fit.t).tobytes())
+    digest.update(b"" if fit.x is None else fit.x.tobytes())
+    for part, span in zip(fit.dictionary.parts, parts_of(fit.dictionary, fit.design), strict=True):
+        if isinstance(part, Wavelet):  # its name, its level and x determine the columns, which are not formed
+            digest.update(repr(part).encode())
+            continue
+        for start in range(span.start, span.stop, _CHUNK):
+            chosen = np.arange(start, min(start + _CHUNK, span.stop))
+            digest.update(np.ascontiguousarray(fit.design.columns(chosen).T).data)
+    digest.update(repr((fit.n_columns, fit.design.n_rows)).encode())
     digest.update(repr((fit.settings["noise_given"], fit.settings["noise_prior"], fit.settings["center"])).encode())
     if fit.settings["noise_given"]:
         digest.update(np.float64(fit.noise_variance).tobytes())
@@ -372,10 +383,10 @@ class _Chains:
 
             # The length is an argument and the buffer always as long, so that one compiled function makes every draw:
             # how a run was cut into rounds cannot be seen in its last bit
-            like = jax.eval_shape(collect, state, arguments)
-            kept = jax.tree.map(lambda leaf: jnp.zeros((_ROUND, *leaf.shape), leaf.dtype), like)
+            kept = jax.tree.map(lambda leaf: jnp.zeros((_ROUND, *leaf.shape), leaf.dtype), self.draw)
             return jax.lax.fori_loop(0, count, one, (state, kept))
 
+        self.draw = jax.eval_shape(collect, state, self.arguments)  # shapes and types
         # The data are arguments too: XLA would spend seconds on products of constants
         self._compiled = jax.jit(advance).lower(state, self.arguments, jnp.int64(0), jnp.int64(0)).compile()
 
@@ -415,15 +426,13 @@ def _run(
         positions = [_start(fit, problem, settings.start, key) for key in keys[:, 0]]
         positions = [{**position, "alpha": position["alpha"][free]} for position in positions]
         states = runner.first_states(keys[:, 1], positions)
-        at_first = _leaves(states)
-        if store:
-            for stored, leaves, already in store.rounds():
-                states = [_with_leaves(states[k], {i: leaf[k] for i, leaf in leaves.items()}) for k in range(chains)]
-                kept += [stored] if stored else []
-                warmed = already
-            count = sum(stored["alpha"].shape[1] for stored in kept)
         with ThreadPoolExecutor(min(chains, workers())) as pool, _Bar(progress, settings, num_samples) as bar:
             runner.compile(states[0])
+            if store and store.new:
+                store.create(settings)  # not sooner: what a kernel refuses it refuses when it is compiled
+            elif store:
+                kept, leaves, warmed, count = store.rounds(runner.draw, _leaves(states))
+                states = [_with_leaves(state, [leaf[k] for leaf in leaves]) for k, state in enumerate(states)]
             bar.skip(warmed + count)
             while warmed < settings.num_warmup or count < num_samples:
                 warming = warmed < settings.num_warmup
@@ -433,25 +442,25 @@ def _run(
                 warmed, count = (warmed + length, count) if warming else (warmed, count + length)
                 kept += [] if warming else [new]
                 if store:
-                    # What a kernel only carries along, such as the design, is found again at the start
-                    moved = {i: leaf for i, leaf in _leaves(states).items() if not np.array_equal(leaf, at_first[i])}
-                    store.append({} if warming else new, moved, warmed)
+                    store.append({} if warming else new, _leaves(states), warmed, count)
                 bar.update(length, new)
     return {name: np.concatenate([part[name] for part in kept], axis=1)[:, :num_samples] for name in kept[0]}
 
 
-def _leaves(states: list[Any]) -> dict[int, Array]:
-    """The arrays of a kernel's states by their number, with the chains on a leading axis."""
-    return dict(enumerate(np.stack(parts) for parts in zip(*map(jax.tree.leaves, states), strict=True)))
+def _own(state: Any) -> Any:
+    """A state without the data that kernels only carry along, and which a first state holds as well."""
+    return state._replace(problem=None) if hasattr(state, "problem") else state
 
 
-def _with_leaves(state: Any, stored: dict[int, Array]) -> Any:
-    leaves, structure = jax.tree.flatten(state)
-    for i, leaf in stored.items():
-        if i >= len(leaves) or np.shape(leaf) != np.shape(leaves[i]):
-            raise ValueError("the stored state is of another version of the kernel: start a new run")
-        leaves[i] = jnp.asarray(leaf, jnp.asarray(leaves[i]).dtype)
-    return jax.tree.unflatten(structure, leaves)
+def _leaves(states: list[Any]) -> list[Array]:
+    """All arrays of the states of a kernel but for the data, with the chains on a leading axis."""
+    return [np.stack(parts) for parts in zip(*(jax.tree.leaves(_own(state)) for state in states), strict=True)]
+
+
+def _with_leaves(state: Any, leaves: list[Array]) -> Any:
+    """The state that has these leaves, and the data of the given one."""
+    restored = jax.tree.unflatten(jax.tree.structure(_own(state)), [jnp.asarray(leaf) for leaf in leaves])
+    return restored._replace(problem=state.problem) if hasattr(state, "problem") else restored
 
 
 def _start(fit: MapFit, problem: Problem, start: str, key: Array) -> dict[str, Any]:
@@ -531,53 +540,136 @@ class _Bar:
 
 
 class _Store:
-    """A folder with the settings of a run and one file for each round; files are added, never changed."""
+    """A folder with the settings of a run and one file for each round; files are added, never changed.
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    Used in a `with` block, at whose end the folder is free for others.
+    """
+
+    def __init__(self, folder: Any, new: bool):
+        self.folder, self.new = Path(folder), new
+        self._paths, self._held = list[Path](), ExitStack()
+
+    def __enter__(self) -> _Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
+
+    def check(self, settings: _Settings) -> None:
+        """Raise ValueError if a run with these settings cannot be stored here."""
+        _as_json(asdict(settings))
+        if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+            raise self._taken()
+
+    def _taken(self) -> ValueError:
+        return ValueError(f"path={self.folder} exists already: resume= goes on with a stored run, or give a new name")
 
     def create(self, settings: _Settings) -> None:
-        if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
-            raise ValueError(
-                f"path={self.folder} exists already: resume= goes on with a stored run, or give a new name"
-            )
         self.folder.mkdir(parents=True, exist_ok=True)
-        with written_beside(self.folder / "run.json") as part:
-            part.write_text(json.dumps(asdict(settings)), encoding="utf-8")
-
-    def settings(self, given: dict[str, Any]) -> _Settings:
-        """The stored settings; what is given again must agree with them."""
         try:
-            record = json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
-            raise ValueError(f"resume={self.folder} holds no stored run: start one with path=") from error
-        if record["format"] != _FORMAT:
-            raise ValueError(
-                f"resume={self.folder} has format {record['format']}, this version reads {_FORMAT}: start a new run"
-            )
+            with written_beside(self.folder / "run.json", new=True) as part:
+                part.write_text(json.dumps(_as_json(asdict(settings))), encoding="utf-8")
+        except FileExistsError:
+            raise self._taken() from None
+        self._held.enter_context(locked(self.folder / "run.json"))
+
+    def open(self, given: dict[str, Any]) -> _Settings:
+        """The stored settings; what is given again must agree with them."""
+        path = self.folder / "run.json"
+        if not path.is_file():
+            raise ValueError(f"resume={self.folder} holds no stored run: start one with path=")
+        self._held.enter_context(locked(path))
+        with reading(path, "the settings of a stored run") as file:
+            record = json.load(file, object_hook=_from_json)
+            if record["format"] != _FORMAT:
+                raise ValueError(f"it has format {record['format']}, this version reads {_FORMAT}: start a new run")
+            if missing := {each.name for each in fields(_Settings)} - set(record):
+                raise ValueError(f"it has no {', '.join(sorted(missing))}")
+            settings = _new_settings(record)
+            prior_of(record["prior"])
         for name, value in given.items():
-            if value != record[name]:
+            if _as_json(value) != _as_json(record[name]):
                 raise ValueError(f"{name}={value!r} differs from the stored run's {record[name]!r}: leave it out")
-        return _Settings(**record)
+        self._find_rounds()
+        return settings
 
-    def rounds(self) -> Iterator[tuple[dict[str, Array], dict[int, Array], int]]:
-        """Draws, leaves of the states and steps of warm-up after each stored round; draws are {} during warm-up."""
-        for path in sorted(self.folder.glob("round-*.npz")):
-            with np.load(path, allow_pickle=False) as stored:
-                draws = {name[6:]: stored[name] for name in stored.files if name.startswith("draws.")}
-                leaves = {int(name[6:]): stored[name] for name in stored.files if name.startswith("state.")}
-                yield draws, leaves, int(stored["warmed"])
+    def _find_rounds(self) -> None:
+        for left in self.folder.glob("round-*.part"):  # by a process that was killed
+            left.unlink(missing_ok=True)
+        self._paths = sorted(self.folder.glob("round-*.npz"), key=lambda path: (len(path.name), path.name))
+        for number, path in enumerate(self._paths):
+            if path.name != (expected := _round_name(number)):
+                raise ValueError(
+                    f"resume={self.folder} has {path.name} and no {expected}: put that back, or delete all later ones "
+                    "to go on from there"
+                )
 
-    def append(self, draws: dict[str, Array], leaves: dict[int, Array], warmed: int) -> None:
+    def rounds(self, draw: dict[str, Any], first: list[Array]) -> tuple[list[dict[str, Array]], list[Array], int, int]:
+        """Draws of all stored rounds, the states after the last, and the steps of warm-up and of sampling done.
+
+        `draw` has the shapes and types of one draw of a chain, `first` the states before the first round.
+        """
+        kept, leaves, warmed, count = [], first, 0, 0
+        for number, path in enumerate(self._paths):
+            with reading(path, f"round {number} of a stored run") as file:
+                stored, before = Archive(file), (warmed, count)
+                warmed, count = (int(stored.array(name, np.int64, ())) for name in ("warmed", "count"))
+                warming, drawn = warmed - before[0], count - before[1]
+                if min(warming, drawn) != 0 or warming == drawn:
+                    raise ValueError(f"{warmed} steps of warm-up and {count} draws cannot follow {before}")
+                if drawn:
+                    size = len(first[0]), drawn
+                    kept.append({name: _draws(stored, name, size, like) for name, like in draw.items()})
+                if path == self._paths[-1]:
+                    if f"state.{len(first)}" in stored:
+                        raise ValueError("its state is of another version of the kernel: start a new run")
+                    leaves = [
+                        stored.array(f"state.{i}", leaf.dtype, leaf.shape, finite=False) for i, leaf in enumerate(first)
+                    ]
+        return kept, leaves, warmed, count
+
+    def append(self, draws: dict[str, Array], leaves: list[Array], warmed: int, count: int) -> None:
         arrays = {f"draws.{name}": value for name, value in draws.items()}
-        arrays |= {f"state.{i}": leaf for i, leaf in leaves.items()}
-        number = sum(1 for _ in self.folder.glob("round-*.npz"))
-        arrays["warmed"] = np.array(warmed)
-        with written_beside(self.folder / f"round-{number:06d}.npz") as part, open(part, "wb") as file:
+        arrays |= {f"state.{i}": leaf for i, leaf in enumerate(leaves)}
+        arrays |= {"warmed": np.array(warmed), "count": np.array(count)}
+        path = self.folder / _round_name(len(self._paths))
+        with written_beside(path, new=True) as part, open(part, "wb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
+        self._paths.append(path)
 
 
-def _to_arviz(fit: MapFit, problem: Problem, settings: _Settings, raw: dict[str, Array]) -> Any:
+def _round_name(number: int) -> str:
+    return f"round-{number:06d}.npz"
+
+
+def _draws(stored: Archive, name: str, size: tuple[int, int], like: Any) -> Array:
+    """Statistics may be NaN where there is nothing to tell."""
+    finite = name in ("alpha", "noise_variance")
+    return stored.array(f"draws.{name}", like.dtype, (*size, *like.shape), finite=finite)
+
+
+def _as_json(value: Any) -> Any:
+    """Options as JSON has them, with a mark on tuples, which NUTS tells from lists."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, tuple):
+        return {"tuple": [_as_json(each) for each in value]}
+    if isinstance(value, list):
+        return [_as_json(each) for each in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: _as_json(each) for key, each in value.items()}
+    if not isinstance(value, str | int | float | None):
+        raise ValueError(
+            f"kernel_options: {value!r} cannot be stored, only numbers, strings, lists and tuples: leave out path="
+        )
+    return value
+
+
+def _from_json(record: dict[str, Any]) -> Any:
+    return tuple(record["tuple"]) if record.keys() == {"tuple"} else record
+
+
+def _to_arviz(fit: MapFit, prior: Prior, problem: Problem, settings: _Settings, raw: dict[str, Array]) -> Any:
     """Draws with all that follows from them, as an ArviZ object."""
     sampled, m = raw.pop("alpha"), problem.design.n_columns
     chains, draws, _ = sampled.shape
@@ -601,7 +693,7 @@ def _to_arviz(fit: MapFit, problem: Problem, settings: _Settings, raw: dict[str,
         "seed": settings.seed,
         "start": settings.start,
         "tempering": str(settings.tempering),
-        "prior": repr(getattr(priors, settings.prior["type"])(**settings.prior["config"])),
+        "prior": repr(prior),
     }
     return draws_to_arviz(fit, {"alpha": alpha, "noise_variance": noise, **known}, stats, attrs)
 

@@ -1,11 +1,15 @@
 """Sampling from a fit: what comes back, that it is right, and that nothing is lost when a run is killed."""
 
+import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+import tracemalloc
 import warnings
 
 import jax
@@ -17,6 +21,7 @@ from numpyro.diagnostics import effective_sample_size
 
 import sbl_ppl as sbl
 from sbl_ppl.arviz_io import group
+from sbl_ppl.storage import locked
 
 SHORT = {"kernel": "nuts", "num_warmup": 60, "num_samples": 70, "num_chains": 2, "progress": False}
 
@@ -303,6 +308,215 @@ def test_resume_with_nothing_left_to_do_gives_what_is_stored(fit, post, tmp_path
     count = len(list((tmp_path / "run").iterdir()))
     assert same(run(fit, resume=tmp_path / "run"), post)
     assert len(list((tmp_path / "run").iterdir())) == count
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    """The least that takes a step: twelve points, three columns, a noise prior that a ladder can reach."""
+    x = np.linspace(-3.0, 3.0, 12)
+    t = 2.0 * np.exp(-(x**2)) + 0.3 * np.random.default_rng(2).standard_normal(12)
+    return sbl.fit_map(x, t, sbl.Gaussian(1.0, centers=[-2.0, 0.0, 1.0]), noise_prior=(2.0, 0.1))
+
+
+TINY = {"num_warmup": 60, "num_samples": 60, "num_chains": 1}
+
+
+@pytest.fixture(scope="module")
+def stored(tiny, tmp_path_factory):
+    """A folder with four rounds, two of warm-up, of 50 and 10 steps each; to be copied, not changed."""
+    folder = tmp_path_factory.mktemp("stored") / "run"
+    run(tiny, path=folder, **TINY)
+    return folder
+
+
+@pytest.fixture
+def copied(stored, tmp_path):
+    return shutil.copytree(stored, tmp_path / "run")
+
+
+def again(fit, folder, **options):
+    return run(fit, **{**dict.fromkeys(SHORT), "num_samples": 60, "progress": False, "resume": folder, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "cut"),
+    [
+        ({"kernel": "nuts", "num_warmup": 150}, 100),
+        ({"kernel": "exchange", "num_warmup": 800, "tempering": 3}, 200),
+    ],
+    ids=["nuts", "tempered"],
+)
+def test_run_cut_in_its_warm_up_is_the_same_bit_for_bit(tiny, options, cut, tmp_path):
+    """Where sums of the adaptation have just been set back to zero, the value with which they began."""
+    whole = run(tiny, **{**TINY, **options}, path=tmp_path / "whole")
+    files = sorted((tmp_path / "whole").glob("round-*"))
+    (tmp_path / "cut").mkdir()
+    for path in [tmp_path / "whole" / "run.json", *files[: cut // 50]]:
+        shutil.copy(path, tmp_path / "cut")
+    assert same(again(tiny, tmp_path / "cut"), whole)
+
+
+def test_round_missing_in_the_middle_is_noticed(tiny, copied):
+    (copied / "round-000001.npz").unlink()
+    before = {path.name: path.read_bytes() for path in copied.iterdir()}
+    with pytest.raises(ValueError, match=r"has round-000002\.npz and no round-000001\.npz: put that back"):
+        again(tiny, copied, num_samples=120)
+    assert {path.name: path.read_bytes() for path in copied.iterdir()} == before
+
+
+def test_two_do_not_resume_one_run(tiny, copied):
+    """While another holds the folder; also in another thread, and not once it is free."""
+    before = sorted(os.listdir(copied))
+    refused = []
+
+    def other():
+        with pytest.raises(ValueError, match=f"{copied} is in use by another process or thread: wait for its end"):
+            again(tiny, copied, num_samples=120)
+        refused.append(True)
+
+    with locked(copied / "run.json"):
+        other()
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    assert refused == [True, True]
+    assert sorted(os.listdir(copied)) == before
+
+
+def test_run_is_held_while_it_runs(tiny, tmp_path, monkeypatch):
+    """When the first round is written another call is refused."""
+    fsync, said = os.fsync, []
+
+    def meanwhile(number):
+        fsync(number)
+        if not said and (tmp_path / "run" / "run.json").exists():
+            said.append("refused")
+            with pytest.raises(ValueError, match="is in use by another process or thread"):
+                again(tiny, tmp_path / "run", num_samples=10)
+
+    monkeypatch.setattr(os, "fsync", meanwhile)
+    run(tiny, path=tmp_path / "run", **TINY)
+    assert said == ["refused"]
+    with locked(tmp_path / "run" / "run.json"):  # free again
+        pass
+
+
+def test_tuples_and_numbers_of_numpy_among_the_options_are_stored(tiny, tmp_path):
+    """NUTS takes the blocks of its mass matrix as tuples, and no lists."""
+    options = {"dense_mass": [("alpha",)], "max_tree_depth": np.int64(5)}
+    whole = run(tiny, **{**TINY, "num_samples": 20}, kernel_options=options)
+    run(tiny, **{**TINY, "num_samples": 10}, kernel_options=options, path=tmp_path / "run")
+    assert same(again(tiny, tmp_path / "run", num_samples=20, kernel_options=options), whole)
+    with pytest.raises(ValueError, match=r"kernel_options=.* differs from the stored run's"):
+        again(tiny, tmp_path / "run", kernel_options={"dense_mass": True})
+
+
+def test_refused_call_leaves_no_folder(tiny, tmp_path):
+    """Refused as late as possible: by NUTS, when it meets the model. And as an option that no file can hold."""
+    with pytest.raises(Exception, match="nonsense"):
+        run(tiny, **TINY, kernel_options={"dense_mass": [("nonsense",)]}, path=tmp_path / "run")
+    with pytest.raises(ValueError, match="cannot be stored"):
+        run(tiny, **TINY, kernel_options={"init_strategy": print}, path=tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
+def test_remains_of_a_kill_are_removed(tiny, copied):
+    (copied / "round-000004.npz.0123.part").write_bytes(b"half")
+    again(tiny, copied)
+    assert not list(copied.glob("*.part"))
+
+
+def with_settings(folder, **changes):
+    record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    (folder / "run.json").write_text(json.dumps({**record, **changes}), encoding="utf-8")
+
+
+SETTINGS = {
+    "no json": lambda folder: (folder / "run.json").write_bytes(b"\x00\xff"),
+    "deep json": lambda folder: (folder / "run.json").write_text("[" * 100_000),
+    "a list": lambda folder: (folder / "run.json").write_text("[]"),
+    "empty": lambda folder: (folder / "run.json").write_text("{}"),
+    "older": lambda folder: with_settings(folder, format=1),
+    "kernel": lambda folder: with_settings(folder, kernel="gibbs"),
+    "chains": lambda folder: with_settings(folder, num_chains=0.5),
+    "prior": lambda folder: with_settings(folder, prior={"type": "annotations", "config": {}}),
+    "more": lambda folder: with_settings(folder, nonsense=1),
+    "missing": lambda folder: (folder / "run.json").write_text('{"format": 2, "seed": 0}'),
+}
+
+
+@pytest.mark.parametrize("change", SETTINGS.values(), ids=SETTINGS)
+def test_damaged_settings_are_one_clear_error(tiny, copied, change):
+    change(copied)
+    with pytest.raises(ValueError, match=r"run\.json cannot be read as the settings of a stored run: ."):
+        again(tiny, copied)
+
+
+def damaged_rounds(folder):
+    """Each a name and contents that cannot be there."""
+    last = folder / "round-000003.npz"
+    with np.load(last) as file:
+        arrays = dict(file)
+    yield last.read_bytes()[:300]
+    yield (folder / "round-000002.npz").read_bytes()
+    states = sum(name.startswith("state.") for name in arrays)
+    for changed in (
+        {"draws.alpha": arrays["draws.alpha"] * np.nan},
+        {"draws.alpha": arrays["draws.alpha"][:, :4]},
+        {"draws.alpha": arrays["draws.alpha"].astype(str)},
+        {"state.0": arrays["state.0"].astype(complex)},
+        {f"state.{states - 1}": np.zeros(7)},
+        {f"state.{states}": np.zeros(1)},
+        {"warmed": np.zeros(2)},
+        {"count": arrays["count"] + 1},
+    ):
+        np.savez(last, **{**arrays, **changed})
+        yield last.read_bytes()
+
+
+def test_damaged_rounds_are_one_clear_error(tiny, copied, monkeypatch):
+    """One after the other; compiled code does not matter here, so that nothing is compiled."""
+    from sbl_ppl import sampling
+
+    compile_ = sampling._Chains.compile
+
+    def only_shapes(self, state):
+        monkeypatch.setattr(jax.stages.Lowered, "compile", lambda _: None)
+        compile_(self, state)
+
+    monkeypatch.setattr(sampling._Chains, "compile", only_shapes)
+    for content in list(damaged_rounds(copied)):
+        (copied / "round-000003.npz").write_bytes(content)
+        with pytest.raises(ValueError, match=r"round-000003\.npz cannot be read as round 3 of a stored run: ."):
+            again(tiny, copied)
+
+
+def test_fingerprint_is_of_the_columns_themselves(tmp_path):
+    """Small whole numbers, so that sums are exact: two rows with the same t are swapped in one column."""
+    t = np.array([1.0, 1.0, -2.0, 4.0, 0.0, 3.0, -1.0, 2.0])
+    Phi = np.random.default_rng(0).integers(-3, 4, (8, 3)).astype(float)
+    other = Phi.copy()
+    other[:2, 1] = Phi[1::-1, 1]
+    assert not np.array_equal(other.T @ other, Phi.T @ Phi)
+    np.testing.assert_array_equal(other.T @ t, Phi.T @ t)
+    fits = [sbl.fit_map(None, t, sbl.Columns(matrix), center=False) for matrix in (Phi, other)]
+    run(fits[0], **{**TINY, "num_samples": 10}, path=tmp_path / "run")
+    with pytest.raises(ValueError, match="other data or another dictionary"):
+        again(fits[1], tmp_path / "run", num_samples=20)
+
+
+def test_fingerprint_of_a_wavelet_needs_no_matrix():
+    """Which would take 2 GB."""
+    from sbl_ppl.sampling import _fingerprint
+
+    t = np.repeat([0.0, 3.0, 1.0, -2.0], 4096) + 0.1 * np.random.default_rng(0).standard_normal(16384)
+    fits = [sbl.fit_map(None, t, sbl.Wavelet(name) + sbl.Bias()) for name in ("haar", "db2")]
+    tracemalloc.start()
+    found = {_fingerprint(fit) for fit in fits}
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(found) == 2
+    assert peak < 10_000_000
 
 
 KILLED = """
