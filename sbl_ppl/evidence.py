@@ -17,7 +17,7 @@ root of that, O(N S^2), and its moves refactorise instead of updating.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtri, dtrtrs
@@ -58,6 +58,8 @@ class ActiveModel:
         Noise precision.
     n : int, optional
         Dimensions in which t may lie, N by default, N - 1 if means were taken out.
+    norm2 : float or array of shape (M,)
+        Squared norms of the columns: one, or zero for a column of zeros.
 
     Attributes
     ----------
@@ -79,8 +81,9 @@ class ActiveModel:
         gram_rows: Callable[[Array], Array],
         beta: float,
         n: int | None = None,
+        norm2: Any = 1.0,
     ):
-        self.t, self.z, self.beta = t, z, float(beta)
+        self.t, self.z, self.beta, self._norm2 = t, z, float(beta), norm2
         self.n, self.m = len(t) if n is None else n, len(z)
         self._fetch, self._multiply = columns, gram_rows
         self._capacity = 0
@@ -120,10 +123,10 @@ class ActiveModel:
             self._has_gram[missing] = True
         if k:
             half, _ = dtrtrs(self._factor, self.gram, lower=1)
-            self.S = self.beta - self.beta**2 * np.einsum("ij,ij->j", half, half)
+            self.S = self.beta * self._norm2 - self.beta**2 * np.einsum("ij,ij->j", half, half)
             self.Q = self.beta * (self.z - self.mu @ self.gram)
         else:
-            self.S, self.Q = np.full(self.m, self.beta), self.beta * self.z
+            self.S, self.Q = np.full(self.m, self.beta * self._norm2), self.beta * self.z
         self.moves = 0
 
     def factorise(self, alpha: Array, beta: float) -> Factored:

@@ -635,6 +635,7 @@ def standardise(
         design = design.center()
     norms, z = design.norms(), design.project(centered)
     unseen: Any = 0.0
+    seen: Any = 1.0
     if not design.orthonormal:
         peaks = design.peaks()
         seen = (norms > 1e-150) & ~(norms <= 1e-12 * peaks)  # the square of a smaller norm leaves the float range
@@ -642,7 +643,7 @@ def standardise(
         z = np.where(seen, z / norms, 0.0)
         # a column of which nothing is known beside the data is not larger elsewhere; if they do not see it, it may be
         unseen = np.where(np.isnan(peaks), 1.0 - seen, np.maximum((peaks / norms) ** 2 - seen, 0.0))
-        unseen = unseen if unseen.any() else 0.0
+        unseen, seen = unseen if unseen.any() else 0.0, 1.0 if seen.all() else seen.astype(float)
     g, h = (1e-4, 1e-4) if noise_prior is None else (noise_prior[0], noise_prior[1] / scale**2)
     fixed = None if noise_variance is None else noise_variance / scale**2
     return Problem(
@@ -654,6 +655,7 @@ def standardise(
         scale=scale,
         prior=prior.bind(len(t), 1.0 if design.orthonormal else norms**2, scale**2, space, unseen),
         noise=Noise(fixed, float(g), float(h)),
+        seen=seen,
     )
 
 

@@ -56,6 +56,7 @@ class Problem:
     scale: float
     prior: BoundPrior
     noise: Noise
+    seen: Any = 1.0  # zeros for columns that the data do not see, if there are such
 
     @property
     def n(self) -> int:
@@ -76,7 +77,7 @@ class Problem:
         return self.design.gram_rows(rows) / self.norms
 
     def model(self, beta: float) -> ActiveModel:
-        return ActiveModel(self.t, self.z, self.columns, self.gram_rows, beta, self.n)
+        return ActiveModel(self.t, self.z, self.columns, self.gram_rows, beta, self.n, self.seen)
 
     def contrasts(self) -> tuple[Array, Array]:
         """All unit-norm columns, (n, M), and t in an orthonormal basis of the dimensions in which t may lie.

@@ -98,6 +98,7 @@ def _offer_parts(problem: Problem, design: UnionDesign, run: Run, found: Solutio
             design=part,
             norms=problem.norms[start:stop],
             z=problem.z[start:stop],
+            seen=problem.seen[start:stop] if np.ndim(problem.seen) else 1.0,
             prior=problem.prior.at(np.arange(start, stop)),
             noise=replace(problem.noise, fixed=1.0 / found.beta),
         )
@@ -215,6 +216,10 @@ class Search:
     def _objective(self) -> float:
         return self._value(self.model.alpha, self.model.beta, self.model.log_evidence)
 
+    def _seen_above(self, before: float) -> float:
+        """What the objective must reach to have risen: a gain below its rounding is none."""
+        return before + _GAIN + 10 * np.finfo(float).eps * abs(before)
+
     def _record(self, objective: float | None = None) -> None:
         self.history.append(self._objective() if objective is None else objective)
         self.bar.update(self.model.size, self.history[-1])
@@ -242,8 +247,8 @@ class Search:
             return False
         return self._try(i, lambda: model.add(i, float(alpha[0])))
 
-    def _attempt(self, move: Callable[[], object], least: float = 0.0) -> bool:
-        """Make a move that raises the objective by `least` or more; take back any other, and what it recorded.
+    def _attempt(self, move: Callable[[], object], gain: bool = False) -> bool:
+        """Make a move that does not lower the objective, or must `gain`; take back any other, and what it recorded.
 
         Among nearly dependent columns the gain of a move is known to fewer digits than the objective itself.
         """
@@ -251,7 +256,7 @@ class Search:
         index, alpha, beta = model.index, model.alpha, model.beta
         try:
             move()
-            risen = self._objective() >= before + least
+            risen = self._objective() >= (self._seen_above(before) if gain else before)
         except SingularModelError:
             risen = False
         del self.history[recorded:]
@@ -342,7 +347,7 @@ class Search:
                 break
         self.model.refresh()
         self.pending = 0
-        return self._objective() > before + _GAIN
+        return self._objective() > self._seen_above(before)
 
     def _delete_useless(self) -> None:
         """Delete active columns whose best alpha is infinite: all at once if that gains too, else one by one."""
@@ -467,14 +472,14 @@ class Search:
         for sign in (1.0, -1.0):
             step = np.zeros(len(hessian))
             step[:size] = sign * vectors[:, -1]
-            if values[-1] > 1e-6 and self._line_search(step) > 0 and self._objective() > before + _GAIN:
+            if values[-1] > 1e-6 and self._line_search(step) > 0 and self._objective() > self._seen_above(before):
                 model.refresh()
                 return True
         return False
 
     def _swap(self) -> bool:
         """Delete one column and add another in one move, if that gains (TF03 section 6.2)."""
-        return any(self._attempt(partial(self._replace, *pair), _GAIN) for pair in self._promising_swaps())
+        return any(self._attempt(partial(self._replace, *pair), gain=True) for pair in self._promising_swaps())
 
     def _promising_swaps(self) -> list[tuple[int, int]]:
         """Active columns and what could take their place, the most promising first."""
@@ -514,7 +519,7 @@ class Search:
     def _add_pair(self) -> bool:
         """Add two columns at once, where neither gains alone: it may be their difference that is needed."""
         pairs = self._promising_pairs()
-        return any(self._attempt(partial(self._join, *pair), _GAIN) for pair in pairs)
+        return any(self._attempt(partial(self._join, *pair), gain=True) for pair in pairs)
 
     def _promising_pairs(self) -> list[tuple[Array, Array]]:
         """Pairs of columns outside the model with precisions to begin with, the most promising first.
