@@ -61,6 +61,23 @@ def leave_one_out(Phi, t, alpha, noise_variance):
     return mean, variance
 
 
+def leave_one_out_terms(Phi, t, alpha, noise, intercept=False):
+    """log p(t_n | the others), by conditioning the joint normal one at a time; its mean, if unknown, by kriging."""
+    C = noise * np.eye(len(t)) + Phi / alpha @ Phi.T
+    terms = []
+    for n in range(len(t)):
+        rest = np.arange(len(t)) != n
+        inverse = np.linalg.inv(C[np.ix_(rest, rest)])
+        pull = inverse @ C[rest, n]
+        mean, variance = pull @ t[rest], C[n, n] - pull @ C[rest, n]
+        if intercept:
+            missing, known = 1 - pull.sum(), inverse.sum()
+            mean += missing * (inverse @ t[rest]).sum() / known
+            variance += missing**2 / known
+        terms.append(-0.5 * (np.log(2 * np.pi * variance) + (t[n] - mean) ** 2 / variance))
+    return np.array(terms)
+
+
 def component_log_contribution(alpha, s, q2):
     """ℓ(α) = ½[log α - log(α + s) + q²/(α + s)]: what one column adds to the log evidence; 0 at α = inf."""
     alpha = np.asarray(alpha, float)

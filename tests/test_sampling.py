@@ -86,7 +86,8 @@ def test_units_do_not_matter(post):
 
 def test_what_follows_from_a_draw(fit, post):
     """gamma, degrees of freedom, log likelihood, log joint against dense formulas, in the user's units."""
-    Phi, t, alpha, noise = dense(fit, post)
+    _, _, alpha, noise = dense(fit, post)
+    Phi, t = reference.contrasts(fit.dictionary.bind(fit.x).matrix(), fit.t)  # what the intercept leaves
     picked = {name: group(post, name).isel(chain=1, draw=30) for name in ("posterior", "sample_stats", "log_prior")}
     Sigma = np.linalg.inv(np.diag(alpha) + Phi.T @ Phi / noise)
     gamma = 1 - alpha * np.diag(Sigma)
@@ -98,7 +99,7 @@ def test_what_follows_from_a_draw(fit, post):
     norm2 = np.sum(Phi**2, 0)
     low, high = np.log(1e-10), np.log(1e10)
     v = np.linspace(low, high, 400_001)
-    c, s2 = np.log(len(t)) / 2, noise / fit.scale**2
+    c, s2 = np.log(len(fit.t)) / 2, noise / fit.scale**2
     log_normaliser = np.log(np.trapezoid(np.exp(-c / (1 + s2 * np.exp(v))), v))
     log_prior = -c / (1 + noise * alpha / norm2) - log_normaliser
     np.testing.assert_allclose(picked["log_prior"]["alpha"].values, log_prior, atol=1e-8)
@@ -108,21 +109,9 @@ def test_what_follows_from_a_draw(fit, post):
     np.testing.assert_allclose(float(picked["sample_stats"]["lp"]), total, rtol=1e-8)
 
 
-def dense_leave_one_out(Phi, t, alpha, noise):
-    """Each t_n given the others, by conditioning the joint normal one at a time."""
-    C = noise * np.eye(len(t)) + Phi / alpha @ Phi.T
-    terms = []
-    for n in range(len(t)):
-        rest = np.arange(len(t)) != n
-        pull = np.linalg.solve(C[np.ix_(rest, rest)], C[rest, n])
-        variance = C[n, n] - pull @ C[rest, n]
-        terms.append(-0.5 * (np.log(2 * np.pi * variance) + (t[n] - pull @ t[rest]) ** 2 / variance))
-    return np.array(terms)
-
-
 def test_leave_one_out_terms_are_exact(fit, post):
     found = group(post, "log_likelihood")["t"].values[1, 30]
-    np.testing.assert_allclose(found, dense_leave_one_out(*dense(fit, post)), rtol=1e-8)
+    np.testing.assert_allclose(found, reference.leave_one_out_terms(*dense(fit, post), intercept=True), rtol=1e-8)
 
 
 def test_wavelets_are_sampled_without_a_matrix():
@@ -132,14 +121,17 @@ def test_wavelets_are_sampled_without_a_matrix():
     post = run(fit)
     Phi, centred, alpha, noise = dense(fit, post)
     found = group(post, "log_likelihood")["t"].values[1, 30]
-    np.testing.assert_allclose(found, dense_leave_one_out(Phi, centred, alpha, noise), rtol=1e-8)
+    np.testing.assert_allclose(
+        found, reference.leave_one_out_terms(Phi, centred, alpha, noise, intercept=False), rtol=1e-8
+    )
     picked = group(post, "posterior").isel(chain=1, draw=30)
     np.testing.assert_allclose(picked["gamma"].values, 1 / (1 + alpha * noise), rtol=1e-10)
     mean, sd = sbl.predict_posterior(fit, post, noise=False)
-    dense_fit = sbl.fit_map(None, t, sbl.Columns(Phi), closed_form=False)
-    other, other_sd = sbl.predict_posterior(dense_fit, post, noise=False)
-    np.testing.assert_allclose(mean, other, atol=1e-10)
-    np.testing.assert_allclose(sd, other_sd, rtol=1e-8)
+    noises = group(post, "posterior")["noise_variance"].values.reshape(-1, 1)
+    kappa = 1 / (1 + group(post, "posterior")["alpha"].values.reshape(-1, 16) * noises)
+    means, variances = kappa * (centred @ Phi) @ Phi.T, (kappa * noises) @ (Phi**2).T
+    np.testing.assert_allclose(mean, means.mean(0) + fit.offset, atol=1e-10)
+    np.testing.assert_allclose(sd**2, variances.mean(0) + means.var(0), rtol=1e-8)
 
 
 def test_weights_are_drawn_exactly(fit, post):
@@ -175,7 +167,7 @@ def test_predictions_average_over_the_draws(fit, post):
             _, _, alpha, noise = dense(fit, post, chain, draw)
             Sigma = np.linalg.inv(np.diag(alpha) + Phi.T @ Phi / noise)
             means.append(values @ Sigma @ Phi.T @ t / noise)
-            variances.append(np.diag(values @ Sigma @ values.T))
+            variances.append(np.diag(values @ Sigma @ values.T) + noise / len(t))  # the intercept's
             noises.append(noise)
     np.testing.assert_allclose(mean, np.mean(means, 0) + fit.offset, rtol=1e-8)
     np.testing.assert_allclose(sd, np.sqrt(np.mean(variances, 0) + np.var(means, 0) + np.mean(noises)), rtol=1e-8)

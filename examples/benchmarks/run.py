@@ -11,7 +11,7 @@ import os
 import re
 from pathlib import Path
 
-PARTS = ("table1", "blocks_sinc", "tipping", "speed", "denoising", "gradient", "mixing")
+PARTS = ("table1", "blocks_sinc", "tipping", "speed", "denoising", "gradient", "mixing", "coverage")
 
 OUTPUT = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
 
