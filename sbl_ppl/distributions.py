@@ -57,7 +57,7 @@ Everything follows the dtype of its arguments, and nothing touches JAX's global 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -275,9 +275,27 @@ class _Precision(dist.Distribution):
         """Draws by the inverse cdf in log(alpha)."""
         return self.icdf(jax.random.uniform(key, self.shape(sample_shape), self._dtype()))
 
+    def expand(self, batch_shape: Sequence[int]) -> dist.Distribution:
+        """The same precisions in a larger batch, for which one normaliser serves where there was one."""
+        batch_shape = tuple(batch_shape)
+        return self if batch_shape == self.batch_shape else _Expanded(self, batch_shape)
+
     def _dtype(self, *arguments: Any) -> Any:
         """What the parameters and the arguments of a method make of a float."""
         return jnp.result_type(float, *self.get_args().values(), *arguments)
+
+
+class _Expanded(dist.ExpandedDistribution):
+    """NumPyro's expansion, which has no cdf and no quantiles of its own."""
+
+    def cdf(self, value: Any) -> Array:
+        return jnp.broadcast_to(self.base_dist.cdf(value), jnp.broadcast_shapes(self.batch_shape, jnp.shape(value)))
+
+    def icdf(self, q: Any) -> Array:
+        return jnp.broadcast_to(self.base_dist.icdf(q), jnp.broadcast_shapes(self.batch_shape, jnp.shape(q)))
+
+    def expand(self, batch_shape: Sequence[int]) -> dist.Distribution:
+        return _Expanded(self, tuple(batch_shape))
 
 
 def _below(masses: Array, panel: Array) -> Array:

@@ -44,7 +44,8 @@ def precision(
     noise_variance : array_like
         sigma^2, on which the smoothness prior depends.
     norm2 : array_like
-        Squared norms of the columns; its shape is the batch shape.
+        Squared norms of the columns; its shape is the batch shape (broadcast with that of `noise_variance`). Where the
+        columns share one prior, one normaliser serves them all.
     num_obs : int, optional
         N, for the severities "BIC" and "RIC".
     scale2 : array_like
@@ -52,12 +53,15 @@ def precision(
     """
     bound = prior if isinstance(prior, BoundPrior) else prior.natural(num_obs, norm2, scale2)
     low, high = bound.low, bound.high
+    family: dist.Distribution
     if bound.c:
         measure = "alpha" if bound.exponent == 0 else "log"
-        return SmoothnessPrecision(bound.c, noise_variance, bound.rho, low, high, measure)
-    if jnp.ndim(bound.b) or bound.b:
-        return GammaPrecision(bound.exponent + 1.0, bound.b, low, high)
-    return PowerPrecision(bound.exponent, low, high)
+        family = SmoothnessPrecision(bound.c, noise_variance, bound.rho, low, high, measure)
+    elif jnp.ndim(bound.b) or bound.b:
+        family = GammaPrecision(bound.exponent + 1.0, bound.b, low, high)
+    else:
+        family = PowerPrecision(bound.exponent, low, high)
+    return family.expand(jnp.broadcast_shapes(family.batch_shape, jnp.shape(noise_variance), jnp.shape(norm2)))
 
 
 def noise_prior_distribution(shape: float, rate: Any) -> dist.Distribution:

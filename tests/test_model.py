@@ -159,9 +159,36 @@ class TestSites:
     def test_precision_is_the_distribution_of_the_prior(self, prior, family, x64):
         design, _, alpha, noise_variance = problem()
         distribution = precision(prior_of(prior, **BOUNDS), noise_variance, (design**2).sum(0), N)
-        assert isinstance(distribution, family)
+        assert isinstance(getattr(distribution, "base_dist", distribution), family)
         expected = dense_prior(prior, design, alpha, noise_variance, [BOUNDS.values()] * M)
         np.testing.assert_allclose(distribution.log_prob(alpha), expected, rtol=1e-10)
+
+    @each_prior
+    @pytest.mark.parametrize("bounds", [BOUNDS, {"high": 1e4}, {}], ids=["both bounds", "one bound", "no bounds"])
+    def test_norms_give_precisions_their_batch_shape(self, prior, bounds, x64):
+        """`to_event` adds up one term a column; the quantiles are those of one column alone."""
+        design, _, alpha, noise_variance = problem()
+        norm2, chosen = (design**2).sum(0), prior_of(prior, **bounds)
+        one = precision(chosen, noise_variance, norm2[0], N)
+        assert one.batch_shape == ()
+        each = precision(chosen, noise_variance, norm2, N)
+        assert each.batch_shape == (M,)
+        assert precision(chosen, np.full((2, 1), noise_variance), norm2, N).batch_shape == (2, M)
+        assert each.sample(jax.random.key(0), (4,)).shape == (4, M)
+        assert each.to_event(1).log_prob(alpha) == pytest.approx(float(each.log_prob(alpha).sum()), rel=1e-12)
+        assert each.log_prob(alpha[0]).shape == each.cdf(alpha[0]).shape == each.icdf(0.3).shape == (M,)
+        for name, argument in (("log_prob", alpha[0]), ("cdf", alpha[0]), ("icdf", 0.3)):
+            expected = getattr(one, name)(argument)
+            np.testing.assert_allclose(getattr(each, name)(argument)[0], expected, rtol=1e-10)
+            np.testing.assert_allclose(getattr(each.expand((2, M)), name)(argument)[1, 0], expected, rtol=1e-10)
+
+    @pytest.mark.parametrize("prior", [sbl.Gamma(0.5, 0.2, **BOUNDS), sbl.Smoothness(normalize=False, **BOUNDS)])
+    def test_one_normaliser_serves_columns_that_share_a_prior(self, prior, x64):
+        """256 exponentials make a normaliser, and no array in the program is as large as for each column one."""
+        many = 1000
+        program = jax.make_jaxpr(lambda a: precision(prior, 0.1, np.ones(many), N).log_prob(a))(np.ones(many))
+        assert "1000" in str(program)
+        assert not any(f"[{many},16" in line for line in str(program).splitlines())
 
 
 class TestLogDensity:
