@@ -68,6 +68,7 @@ from .distributions import (
     PowerPrecision,
     SmoothnessPrecision,
     _factor,
+    check_digits,
     log_interval,
 )
 from .model import free_columns, model, noise_prior_distribution
@@ -330,8 +331,9 @@ class ExchangeGibbs(MCMCKernel):
     """Gibbs sampling of precisions and noise variance with exchanges between columns, for `numpyro.infer.MCMC`.
 
     Runs as ``MCMC(ExchangeGibbs(prior), ...).run(key, design, t)`` with `design` and `t` as in `sbl_ppl.model.model`,
-    whose posterior it samples. Run it in float64, inside ``jax.enable_x64(True)``. The arguments below mean what they
-    mean there and are in the user's units.
+    whose posterior it samples. Run it in float64, inside ``jax.enable_x64(True)``: with splines float32 gives chains
+    that look healthy and are wrong, and warns. The arguments below mean what they mean there and are in the user's
+    units.
 
     Parameters
     ----------
@@ -418,6 +420,9 @@ class ExchangeGibbs(MCMCKernel):
     ) -> ExchangeGibbsState:
         design, t = _data(model_args, model_kwargs)
         _check_data(design, t)
+        if not isinstance(design, Orthonormal):
+            n, m = jnp.shape(design)
+            check_digits(design, wide=m >= n)
         if is_prng_key(rng_key):
             return self._start(rng_key, num_warmup, init_params, design, t)
         start = functools.partial(self._start, num_warmup=num_warmup, design=design, t=t)

@@ -22,7 +22,7 @@ import numpyro
 from numpyro import distributions as dist
 from numpyro.util import not_jax_tracer
 
-from .distributions import GammaPrecision, Orthonormal, PowerPrecision, SmoothnessPrecision, SparseNormal
+from .distributions import GammaPrecision, Orthonormal, PowerPrecision, SmoothnessPrecision, SparseNormal, check_digits
 from .priors import BoundPrior, Prior, Smoothness
 
 Array = jax.Array
@@ -165,15 +165,20 @@ def model(
     -------
     alpha, noise_variance
         As sampled (the former with what is fixed), for use in the rest of a program.
+
+    Warns
+    -----
+    UserWarning
+        In float32, if that has too few digits for the design: run inside ``jax.enable_x64(True)``.
     """
     prior = Smoothness("BIC") if prior is None else prior
     _check(design, t, prior, noise_prior, weights)
     orthonormal = isinstance(design, Orthonormal)
-    if not orthonormal:
-        design = jnp.asarray(design)
     t = None if t is None else jnp.asarray(t)
-    num_obs, num_columns = (design.num_obs, design.num_obs) if orthonormal else design.shape
-    norm2 = 1.0 if orthonormal else jnp.sum(design**2, 0)
+    num_obs, num_columns = (design.num_obs, design.num_obs) if orthonormal else np.shape(design)
+    norm2 = 1.0 if orthonormal else jnp.sum(jnp.asarray(design) ** 2, 0)
+    if weights is None and num_columns > num_obs:
+        check_digits(design, wide=True)
     scale2 = 1.0 if t is None else jnp.mean(jnp.square(t))
     name = (prefix + "_{}" if prefix else "{}").format
     g, h = (1e-4, 1e-4 * scale2) if noise_prior is None else noise_prior
@@ -196,5 +201,5 @@ def model(
     else:
         base = numpyro.sample(name("weights_base"), dist.Normal(jnp.zeros_like(sd), 1).to_event(1))
         w = numpyro.deterministic(name("weights"), sd * base)
-    numpyro.sample(name("t"), dist.Normal(design @ w, jnp.sqrt(noise_variance)).to_event(1), obs=t)
+    numpyro.sample(name("t"), dist.Normal(jnp.asarray(design) @ w, jnp.sqrt(noise_variance)).to_event(1), obs=t)
     return alpha, noise_variance

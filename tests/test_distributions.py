@@ -426,6 +426,16 @@ def check_normal(draws, mean, covariance):
     assert stats.chi2.sf(np.sum(pairs**2), len(pairs)) > FALSE_ALARM
 
 
+def splines():
+    """Twenty linear splines at forty points, of which a sinc takes large weights that cancel; see `problem`."""
+    x = np.linspace(-10, 10, 40)
+    a, b = x[:, None], x[::2]
+    low = np.minimum(a, b)
+    Phi = 1 + a * b + a * b * low - (a + b) / 2 * low**2 + low**3 / 3
+    t = np.sinc(x / np.pi) + 0.01 * np.random.default_rng(0).standard_normal(40)
+    return Phi, t, np.full(20, 1e-4), 1e-4
+
+
 class TestSparseNormal:
     @each_size
     def test_log_prob_and_gradient_equal_the_dense_formulas(self, size, x64):
@@ -444,6 +454,31 @@ class TestSparseNormal:
             _, expected = sparse_gradient(Phi, t, alpha, noise_variance)
         for ours, theirs in zip(gradient, expected, strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-2, atol=1e-3)
+
+    def test_single_precision_with_splines_warns_once_and_names_the_remedy(self):
+        """At these alpha float32 gives a log density that is wrong by nats."""
+        Phi, t, alpha, noise_variance = splines()
+        with pytest.warns(UserWarning, match=r"float32 .* `with jax.enable_x64\(True\):`, or .*numpyro.enable_x64"):
+            found = float(SparseNormal(Phi, alpha, noise_variance).log_prob(t))
+        with jax.enable_x64(True):
+            expected = float(SparseNormal(Phi, alpha, noise_variance).log_prob(t))
+        assert not abs(found - expected) < 1
+        SparseNormal(Phi, alpha, noise_variance)  # warned already, and warnings are errors
+
+    def test_single_precision_of_a_compiled_likelihood(self):
+        """A design known while compiling warns there, and one that is an argument cannot be judged."""
+        Phi, t, alpha, noise_variance = splines()
+        single = jnp.asarray(Phi)
+        with pytest.warns(UserWarning, match="float32 has too few digits for columns as nearly dependent"):
+            jax.jit(lambda a: SparseNormal(single, a, noise_variance).log_prob(t))(alpha)
+        jax.jit(lambda Phi, a: SparseNormal(Phi, a, noise_variance).log_prob(t))(Phi, alpha)
+
+    def test_single_precision_of_more_columns_than_rows(self):
+        """The noise is lost where the columns' share of C exceeds it by the digits there are, about 1e7."""
+        Phi, _, alpha, noise_variance = problem(5, 8)
+        SparseNormal(Phi, alpha, noise_variance)
+        with pytest.warns(UserWarning, match=r"variance of t that exceeds the noise \d+e\+\d+ times.*enable_x64"):
+            SparseNormal(Phi, 1e-8 * alpha, noise_variance)
 
     @each_size
     def test_gradient_is_the_textbook_one(self, size, x64):

@@ -575,3 +575,36 @@ def test_orthonormal_sweeps_of_a_long_signal_are_fast():
     state = kernel.init(jax.random.key(0), 0, None, args, {})
     state = jax.jit(sweeps, static_argnums=(0, 3))(kernel, state, args, 20)
     assert abs(state.log_noise - np.log(0.01)) < 0.2
+
+
+class TestSinglePrecision:
+    """JAX's default. Fewer, well separated columns than rows keep their digits; others warn when the data are given."""
+
+    def start(self, design, t):
+        return ExchangeGibbs().init(jax.random.PRNGKey(0), 10, None, (design, t), {})
+
+    @pytest.mark.parametrize(("n", "m"), [(20, 20), (20, 40)])
+    def test_as_many_columns_as_rows_warn(self, n, m):
+        with jax.enable_x64(False), pytest.warns(UserWarning, match=rf"{m} columns for {n} rows.*jax.enable_x64\(True"):
+            self.start(*data(n, m))
+
+    def test_nearly_dependent_columns_warn_once_for_all_chains(self):
+        design, t = data(20, 4)
+        design[:, 3] = design[:, 0] + 1e-4 * design[:, 1]
+        with jax.enable_x64(False):
+            mcmc = MCMC(ExchangeGibbs(), num_warmup=2, num_samples=2, num_chains=2, chain_method="sequential")
+            with pytest.warns(UserWarning, match="nearly dependent.*enable_x64"):
+                mcmc.run(jax.random.PRNGKey(0), design, t)
+            self.start(design, t)
+        self.start(design.copy(), t)  # nor in float64
+
+    def test_well_separated_columns_keep_their_digits(self):
+        """Summed over a sweep, the changes of log p(t) are right within a thousandth: eps times the condition."""
+        design, t = data(20, 4)
+        assert np.linalg.cond(design / np.linalg.norm(design, axis=0)) < 10
+        with jax.enable_x64(False):
+            mcmc = MCMC(ExchangeGibbs(), num_warmup=20, num_samples=100, progress_bar=False)
+            mcmc.run(jax.random.PRNGKey(0), design, t, extra_fields=("drift",))
+            self.start(Orthonormal(20), t)
+        assert mcmc.get_samples()["alpha"].dtype == np.float32
+        assert np.max(mcmc.get_extra_fields()["drift"]) < 1e-3

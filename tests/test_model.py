@@ -368,6 +368,16 @@ class TestRunning:
         with pytest.raises(NotImplementedError):
             Predictive(model, num_samples=2)(jax.random.key(0), problem()[0], noise_prior=(0.0, 0.0))
 
+    def test_single_precision_where_it_has_too_few_digits(self):
+        """NUTS meets the data first outside of any compiled function, whichever form the factorisation has."""
+        design, t, _, _ = problem()
+        wide = np.random.default_rng(0).standard_normal((N, N + 1))
+        twins = np.column_stack([design, design[:, 0] + 1e-4 * design[:, 1]])
+        for columns, reason in ((wide, f"{N + 1} columns for {N} rows"), (twins, "nearly dependent")):
+            with pytest.warns(UserWarning, match=rf"{reason}.*jax.enable_x64\(True"):
+                NUTS(model).init(jax.random.PRNGKey(0), 5, None, (columns, t), {})
+            NUTS(model).init(jax.random.PRNGKey(0), 5, None, (columns, t), {"weights": "centered"})
+
     def test_a_piece_of_a_larger_program(self, x64):
         """What the model returns may be used, and the likelihood of something else added."""
         design, t, alpha, noise_variance = problem()
