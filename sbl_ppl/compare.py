@@ -53,7 +53,8 @@ class Comparison:
         of more than 4096 points, where leaving one out would take a matrix of that size.
     truth : array or None
     components : dict of arrays of shape (M,)
-        map_alpha (inf if pruned), alpha_05, alpha_50, alpha_95, map_gamma, gamma, map_weight, weight, weight_sd.
+        map_alpha (inf if pruned), alpha_05, alpha_50, alpha_95, map_gamma, gamma, inclusion (share of draws with gamma
+        above 1/2), map_weight, weight, weight_sd.
     noise_variance : dict
         "map", "mean", "q05", "q50", "q95", and "map_quantile", the share of draws below the MAP's.
     degrees_of_freedom : dict
@@ -257,6 +258,7 @@ def _components(fit: MapFit, post: Any) -> dict[str, Array]:
     weights = posterior["weights"]
     return full | {
         "gamma": posterior["gamma"].mean(each).values,
+        "inclusion": (posterior["gamma"] > 0.5).mean(each).values,
         "weight": weights.mean(each).values,
         "weight_sd": weights.std(each).values,
     }

@@ -137,7 +137,7 @@ class MapFit:
         return standardise(self._design, self.t, prior or self.prior, known, noise_prior, center, "log")
 
     @property
-    def _intercept_share(self) -> float:
+    def intercept_share(self) -> float:
         """Variance of the intercept given alpha and sigma^2, in units of sigma^2: a mean of N; none if it is zero."""
         return self._design.centered / len(self.t)
 
@@ -186,11 +186,11 @@ class MapFit:
             rng = np.random.default_rng(seed)
             curves = [self._design.curve(x_new, self.active, w) for w in self._draw_weights(rng, draws)]
             normal = rng.standard_normal((draws, len(known) + 1))
-            common = np.sqrt(self.noise_variance * self._intercept_share) * normal[:, :1]
+            common = np.sqrt(self.noise_variance * self.intercept_share) * normal[:, :1]
             own = np.sqrt(more + self.noise_variance * float(noise)) * normal[:, 1:]
             return np.reshape(curves, (draws, len(known))) + shift + common + own + self.offset
         mean = known + shift + self.offset
-        sd = np.sqrt(variance + more + self.noise_variance * (float(noise) + self._intercept_share))
+        sd = np.sqrt(variance + more + self.noise_variance * (float(noise) + self.intercept_share))
         return (mean, sd) if quantiles is None else mean + ndtri(as_levels(quantiles))[:, None] * sd
 
     def _augmented(self, x_new: Any) -> tuple[Array, Array]:
@@ -270,15 +270,15 @@ class MapFit:
             g = self._design.combine(everything * self._design.project(centered))
         else:
             k, g = diagonal_of_inverse(self._design.columns(self.active) / np.sqrt(alpha), centered, beta)
-        k = np.maximum(k - self._intercept_share * beta, np.finfo(float).eps * beta)
+        k = np.maximum(k - self.intercept_share * beta, np.finfo(float).eps * beta)
         return 0.5 * (np.log(k / (2 * np.pi)) - g**2 / k)
 
     def to_arviz(self, num_draws: int = 1000, seed: int = 0) -> Any:
         """The delta-function approximation as an ArviZ object, with the variables and dimensions of `sample`.
 
-        Precisions and noise stand still; the weights are drawn from N(mean, covariance). A pruned column has weight
-        zero and its precision at the prior's upper bound. To compare by leave-one-out use `compare`: `az.loo` cannot
-        take terms that do not vary.
+        Precisions and noise stand still; the weights are drawn from N(mean, covariance), and new observations given
+        them. A pruned column has weight zero and its precision at the prior's upper bound. To compare by leave-one-out
+        use `compare`: `az.loo` cannot take terms that do not vary.
         """
         if not isinstance(num_draws, int | np.integer) or num_draws < 4:
             raise ValueError(f"num_draws={num_draws!r} must be a whole number of at least 4")
@@ -300,7 +300,7 @@ class MapFit:
         drawn = {name: np.broadcast_to(value, (*shape, *np.shape(value))) for name, value in constant.items()}
         stats = {"log_likelihood": np.full(shape, self.log_evidence + problem.shift)}
         attrs = {"kernel": "delta", "seed": seed, "prior": repr(self.prior)}
-        return draws_to_arviz(self, {**drawn, "weights": weights}, stats, attrs)
+        return draws_to_arviz(self, {**drawn, "weights": weights}, stats, attrs, seed)
 
     def save(self, path: Any) -> Path:
         """Write the fit to one .npz file (no pickle). Written beside and renamed: a kill never leaves half a file."""
@@ -323,8 +323,35 @@ def as_levels(quantiles: Any) -> Array:
     return levels
 
 
-def draws_to_arviz(fit: MapFit, drawn: dict[str, Array], stats: dict[str, Array], attrs: dict[str, Any]) -> Any:
-    """Draws in units of the search, of shape (chain, draw, ...), as an ArviZ object in the user's units."""
+_MOST_PREDICTED = 20_000_000  # numbers, 160 MB
+
+
+def _predictive(fit: MapFit, weights: Array, noise_variance: Array, seed: int) -> Array:
+    """One new t for each draw, Phi w + offset + noise in the user's units: shape (chain, draw, N).
+
+    Each chain has its own random numbers, so that neither their number nor the length of a run matters.
+    """
+    (chains, draws, m), n, design = weights.shape, len(fit.t), fit.design
+    flat = weights.reshape(-1, m)
+    if design.orthonormal:
+        curves = np.array([design.combine(each) for each in flat])
+    else:
+        used = np.flatnonzero(flat.any(0))
+        curves = flat[:, used] @ design.columns(used).T
+    sources = [np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(k,))) for k in range(chains)]
+    normal = np.stack([source.standard_normal((draws, n + 1)) for source in sources])
+    intercept = np.sqrt(fit.intercept_share) * normal[..., :1]  # the same for all observations of a draw
+    noise = np.sqrt(noise_variance)[..., None] * (normal[..., 1:] + intercept)
+    return fit.offset + curves.reshape(noise.shape) + noise
+
+
+def draws_to_arviz(
+    fit: MapFit, drawn: dict[str, Array], stats: dict[str, Array], attrs: dict[str, Any], seed: int | None = None
+) -> Any:
+    """Draws in units of the search, of shape (chain, draw, ...), as an ArviZ object in the user's units.
+
+    With a seed, and unless that would be too large, there are draws of new observations too.
+    """
     from . import arviz_io
 
     each, (m, n), scale = ("chain", "draw"), (fit.n_columns, len(fit.t)), fit.scale
@@ -332,6 +359,7 @@ def draws_to_arviz(fit: MapFit, drawn: dict[str, Array], stats: dict[str, Array]
     unit = scale / problem.norms  # of a weight
     in_user_units = {
         "alpha": drawn["alpha"] / unit**2,
+        "log_alpha": np.log(drawn["alpha"] / unit**2),
         "weights": drawn["weights"] * unit,
         "noise_variance": drawn["noise_variance"] * scale**2,
         "gamma": drawn["gamma"],
@@ -362,6 +390,12 @@ def draws_to_arviz(fit: MapFit, drawn: dict[str, Array], stats: dict[str, Array]
         "observed_data": {"t": (("obs",), fit.t)},
         "constant_data": constant,
     }
+    size = posterior["noise_variance"][1].size * n
+    if seed is not None and size <= _MOST_PREDICTED:
+        predicted = _predictive(fit, in_user_units["weights"], in_user_units["noise_variance"], seed)
+        groups["posterior_predictive"] = {"t": (("chain", "draw", "obs"), predicted)}
+    elif seed is not None:
+        attrs = {**attrs, "posterior_predictive": f"left out: {size} numbers, more than {_MOST_PREDICTED}"}
     if "log_prior" in drawn:
         groups["log_prior"] = {"alpha": (("chain", "draw", "basis"), drawn["log_prior"])}
     coords = {"basis": np.array(fit.design.labels), "obs": fit.x if readable else np.arange(n)}

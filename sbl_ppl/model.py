@@ -139,6 +139,11 @@ def model(
 ) -> tuple[Array, Array]:
     """Sparse regression of t on the columns of a design, a NumPyro model function.
 
+    With the weights integrated out no site knows the data once alpha and noise_variance are given, and
+    ``Predictive(model, samples)`` draws t from N(0, C), not around the observed t. New observations come from the
+    weights given t: ``SparseNormal(design, alpha, noise_variance).sample_weights(key, t)``, or from `sample`, which
+    returns a group `posterior_predictive`, or with the weights as a site.
+
     Parameters
     ----------
     design : array_like of shape (N, M), or Orthonormal

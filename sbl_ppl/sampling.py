@@ -131,9 +131,10 @@ def sample(
     Returns
     -------
     arviz.InferenceData or xarray.DataTree
-        With ArviZ 0.23 and ArviZ 1.x. Groups `posterior` (alpha, weights, noise_variance, gamma, degrees_of_freedom),
-        `sample_stats`, `log_likelihood` (exact leave-one-out terms of t), `log_prior` (per d log alpha),
-        `observed_data`, `constant_data`.
+        With ArviZ 0.23 and ArviZ 1.x. Groups `posterior` (alpha, log_alpha, weights, noise_variance, gamma,
+        degrees_of_freedom), `posterior_predictive` (a new t for each draw; beyond 2e7 numbers left out, as the
+        attributes of `posterior` then say), `sample_stats`, `log_likelihood` (exact leave-one-out terms of t),
+        `log_prior` (per d log alpha), `observed_data`, `constant_data`.
 
     Raises
     ------
@@ -695,7 +696,7 @@ def _to_arviz(fit: MapFit, prior: Prior, problem: Problem, settings: _Settings, 
         "tempering": str(settings.tempering),
         "prior": repr(prior),
     }
-    return draws_to_arviz(fit, {"alpha": alpha, "noise_variance": noise, **known}, stats, attrs)
+    return draws_to_arviz(fit, {"alpha": alpha, "noise_variance": noise, **known}, stats, attrs, settings.seed)
 
 
 def _weight_keys(seed: int, chains: int, draws: int) -> Array:

@@ -18,7 +18,8 @@ from sbl_ppl.arviz_io import _arviz, _is_tree, elpd, elpd_terms, group, point_el
 
 az = _arviz()
 GROUPS = {
-    "posterior": {"alpha", "weights", "noise_variance", "gamma", "degrees_of_freedom"},
+    "posterior": {"alpha", "log_alpha", "weights", "noise_variance", "gamma", "degrees_of_freedom"},
+    "posterior_predictive": {"t"},
     "log_likelihood": {"t"},
     "observed_data": {"t"},
     "constant_data": {"map_active", "map_alpha", "part", "offset", "x"},
@@ -49,13 +50,16 @@ def test_dimensions_and_coordinates(sampled):
     fit, post, _ = sampled
     for data, draws in ((post, (2, 150)), (fit.to_arviz(num_draws=77), (1, 77))):
         posterior = group(data, "posterior")
-        for name in ("alpha", "weights", "gamma"):
+        for name in ("alpha", "log_alpha", "weights", "gamma"):
             assert posterior[name].dims == ("chain", "draw", "basis")
             assert posterior[name].shape == (*draws, 8)
         for name in ("noise_variance", "degrees_of_freedom"):
             assert posterior[name].dims == ("chain", "draw")
         assert list(posterior["basis"].values) == fit.design.labels
-        assert group(data, "log_likelihood")["t"].dims == ("chain", "draw", "obs")
+        np.testing.assert_allclose(np.exp(posterior["log_alpha"].values), posterior["alpha"].values, rtol=1e-13)
+        for name in ("log_likelihood", "posterior_predictive"):
+            assert group(data, name)["t"].dims == ("chain", "draw", "obs")
+            assert group(data, name)["t"].shape == (*draws, 24)
         np.testing.assert_array_equal(group(data, "observed_data")["t"].values, fit.t)
         np.testing.assert_array_equal(group(data, "observed_data")["obs"].values, fit.x)
         assert list(group(data, "constant_data")["part"].values) == ["Gaussian(1.0)"] * 7 + ["Bias"]
@@ -82,6 +86,57 @@ def test_delta_function_stands_still_but_for_the_weights(sampled):
     assert np.all(np.abs(kept.mean(0) - fit.mean) < 4.5 * sd / np.sqrt(4000))
     found = np.cov(kept.T) / np.multiply.outer(sd, sd)
     assert np.all(np.abs(found - fit.covariance / np.multiply.outer(sd, sd)) < 4.5 * np.sqrt(2 / 4000))
+
+
+@pytest.mark.parametrize("kind", ["posterior", "delta", "wavelet"])
+def test_predictive_draws_are_the_draws_own_curves_plus_noise(sampled, kind):
+    """What is left without the curve of a draw's weights, over the draw's noise sd, is standard normal white noise.
+
+    Mean, variance and correlation of neighbours, in time and from draw to draw, within 4.5 standard errors.
+    """
+    fit, post, _ = sampled
+    if kind == "wavelet":
+        t = np.repeat([0.0, 3.0, 1.0, -2.0], 4) + 0.1 * np.random.default_rng(0).standard_normal(16)
+        fit = sbl.fit_map(None, t, sbl.Wavelet("haar"))
+    data = post if kind == "posterior" else fit.to_arviz()
+    posterior = group(data, "posterior")
+    curves = posterior["weights"].values @ fit.design.matrix().T + fit.offset
+    predicted = group(data, "posterior_predictive")["t"].values
+    noise = (predicted - curves) / np.sqrt(posterior["noise_variance"].values)[..., None]
+    limit = 4.5 / np.sqrt(noise.size)
+    assert abs(noise.mean()) < limit
+    assert abs(noise.var() - 1) < np.sqrt(2) * limit
+    assert abs(np.mean(noise[..., 1:] * noise[..., :-1])) < limit * 1.1
+    assert abs(np.mean(noise[:, 1:] * noise[:, :-1])) < limit * 1.1
+    assert len(np.unique(noise[..., 0])) == noise[..., 0].size
+
+
+def test_predictive_draws_are_around_the_data(sampled):
+    """Their mean is the posterior's prediction within 4.5 standard errors of 300 draws, and follows t, not zero."""
+    fit, post, _ = sampled
+    mean, sd = sbl.predict_posterior(fit, post)
+    found = group(post, "posterior_predictive")["t"].values.reshape(300, -1)
+    assert np.all(np.abs(found.mean(0) - mean) < 4.5 * sd / np.sqrt(300))
+    assert np.std(fit.t - found.mean(0)) < 0.5 * np.std(fit.t)
+
+
+def test_predictive_draws_have_the_seed_of_the_run(sampled):
+    fit, _, _ = sampled
+
+    def drawn(**options):
+        return group(fit.to_arviz(**options), "posterior_predictive")["t"].values
+
+    np.testing.assert_allclose(drawn(num_draws=20)[:, :7], drawn(num_draws=7), rtol=1e-12)
+    assert not np.any(drawn(num_draws=7) == drawn(num_draws=7, seed=1))
+
+
+def test_too_many_predictive_draws_are_left_out_and_it_says_so(sampled, monkeypatch):
+    monkeypatch.setattr("sbl_ppl.map_fit._MOST_PREDICTED", 24 * 50)
+    assert group(sampled[0].to_arviz(num_draws=50), "posterior_predictive")["t"].size == 24 * 50
+    data = sampled[0].to_arviz(num_draws=51)
+    assert group(data, "posterior").attrs["posterior_predictive"] == "left out: 1224 numbers, more than 1200"
+    with pytest.raises(ValueError, match="no group 'posterior_predictive'"):
+        group(data, "posterior_predictive")
 
 
 def test_delta_function_leaves_one_out_exactly(sampled):
@@ -210,6 +265,16 @@ class TestArvizFunctions:
         figure.savefig(tmp_path / "figure.png")
         assert plot is not None
         assert (tmp_path / "figure.png").stat().st_size > 5000
+
+    def test_predictive_checks(self, sampled, tmp_path):
+        """The draws of the model that made the data are calibrated: PIT values are not all at one end."""
+        for data in (sampled[1], sampled[0].to_arviz()):
+            az.plot_ppc_dist(data) if _is_tree() else az.plot_ppc(data)
+            plt.gcf().savefig(tmp_path / "ppc.png")
+        pit = az.loo_pit(sampled[1]) if _is_tree() else az.loo_pit(sampled[1], y="t")
+        values = np.asarray(pit["t"] if _is_tree() else pit)
+        assert values.shape == (24,)
+        assert 0.2 < values.mean() < 0.8
 
     def test_prior_sensitivity(self, sampled):
         """Power-scaling the prior per d log(alpha) scales the severity c; the degrees of freedom must feel it."""

@@ -54,6 +54,9 @@ def test_components_and_noise(sampled, report):
     np.testing.assert_array_equal(known["map_alpha"][fit.active], fit.alpha)
     assert np.isinf(np.delete(known["map_alpha"], fit.active)).all()
     np.testing.assert_allclose(known["gamma"], posterior["gamma"].values.mean((0, 1)), rtol=1e-12)
+    share = np.mean(posterior["gamma"].values > 0.5, axis=(0, 1))
+    np.testing.assert_allclose(known["inclusion"], share, rtol=1e-12)
+    np.testing.assert_array_equal(report.to_dataframe()["inclusion"], known["inclusion"])
     draws = posterior["alpha"].values.reshape(-1, 8)
     np.testing.assert_allclose(known["alpha_95"], np.quantile(draws, 0.95, axis=0), rtol=1e-12)
     noise = posterior["noise_variance"].values

@@ -364,6 +364,23 @@ class TestRunning:
         expected = np.log(3.0) - special.digamma(3)
         assert np.log(draws["noise_variance"]).mean() == pytest.approx(expected, abs=4.0 * error)
 
+    def test_predictions_come_from_the_weights_given_the_data(self, x64):
+        """Draws of the collapsed model are around zero, those of the weights around the dense posterior mean.
+
+        4000 draws at one alpha and noise variance, 4.5 standard errors.
+        """
+        design, t, alpha, noise_variance = problem()
+        samples = {"alpha": jnp.tile(alpha, (4000, 1)), "noise_variance": jnp.full(4000, noise_variance)}
+        blind = Predictive(model, samples)(jax.random.key(0), design)["t"]
+        C = noise_variance * np.eye(N) + design / alpha @ design.T
+        assert np.all(np.abs(blind.mean(0)) < 4.5 * np.sqrt(np.diag(C) / 4000))
+        weights = sbl.distributions.SparseNormal(design, **samples).sample_weights(jax.random.key(1), t)
+        Sigma = np.linalg.inv(np.diag(alpha) + design.T @ design / noise_variance)
+        curve, variance = design @ Sigma @ design.T @ t / noise_variance, np.diag(design @ Sigma @ design.T)
+        assert np.all(np.abs((weights @ design.T).mean(0) - curve) < 4.5 * np.sqrt(variance / 4000))
+        seen = Predictive(model, {**samples, "weights": weights})(jax.random.key(2), design, weights="centered")["t"]
+        assert np.all(np.abs(seen.mean(0) - curve) < 4.5 * np.sqrt((variance + noise_variance) / 4000))
+
     def test_an_improper_noise_prior_has_no_draws(self):
         with pytest.raises(NotImplementedError):
             Predictive(model, num_samples=2)(jax.random.key(0), problem()[0], noise_prior=(0.0, 0.0))

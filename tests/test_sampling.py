@@ -51,7 +51,7 @@ def post(fit):
 
 def same(a, b):
     """Whether two runs are equal in every bit of every group."""
-    names = ("posterior", "sample_stats", "log_likelihood", "log_prior")
+    names = ("posterior", "posterior_predictive", "sample_stats", "log_likelihood", "log_prior")
     return all(group(a, name).equals(group(b, name)) for name in names)
 
 
@@ -70,6 +70,8 @@ def test_chains_do_not_depend_on_their_number(fit, post):
     three = run(fit, num_chains=3)
     for name in ("posterior", "log_likelihood"):
         assert group(three, name).isel(chain=[0, 1]).equals(group(post, name))
+    predicted = [group(data, "posterior_predictive")["t"].values for data in (three, post)]
+    np.testing.assert_allclose(predicted[0][:2], predicted[1], rtol=1e-12)
 
 
 def test_units_do_not_matter(post):
