@@ -514,7 +514,7 @@ def check_digits(design: Any, wide: bool) -> None:
     if not np.isfinite(matrix).all():
         return
     if wide:
-        _warn_of_single("{} columns for {} rows: a small precision hides the noise".format(*matrix.shape[::-1]))
+        _warn_of_single("{} columns and {} rows, where a small precision hides the noise".format(*matrix.shape[::-1]))
         return
     norms = np.linalg.norm(matrix, axis=0)
     unit = matrix[:, norms > 0] / norms[norms > 0]
@@ -650,12 +650,12 @@ class SparseNormal(dist.Distribution):
             n, fits = self.design.shape[0], self.alpha.shape[-1:] == self.design.shape[1:]
         if not fits:
             raise ValueError(f"alpha has shape {self.alpha.shape}: its last axis must be that of the columns of design")
+        batch_shape = jnp.broadcast_shapes(self.alpha.shape[:-1], self.noise_variance.shape)
+        super().__init__(batch_shape, (n,), validate_args=validate_args)
         if self._diagonal or self.alpha.shape[-1] <= n:
             check_digits(design, wide=False)
         else:
             _check_share(design, alpha, noise_variance)
-        batch_shape = jnp.broadcast_shapes(self.alpha.shape[:-1], self.noise_variance.shape)
-        super().__init__(batch_shape, (n,), validate_args=validate_args)
 
     @property
     def _diagonal(self) -> bool:

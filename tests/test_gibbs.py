@@ -585,7 +585,7 @@ class TestSinglePrecision:
 
     @pytest.mark.parametrize(("n", "m"), [(20, 20), (20, 40)])
     def test_as_many_columns_as_rows_warn(self, n, m):
-        with jax.enable_x64(False), pytest.warns(UserWarning, match=rf"{m} columns for {n} rows.*jax.enable_x64\(True"):
+        with jax.enable_x64(False), pytest.warns(UserWarning, match=rf"{m} columns and {n} rows.*jax.enable_x64\(True"):
             self.start(*data(n, m))
 
     def test_nearly_dependent_columns_warn_once_for_all_chains(self):

@@ -390,7 +390,7 @@ class TestRunning:
         design, t, _, _ = problem()
         wide = np.random.default_rng(0).standard_normal((N, N + 1))
         twins = np.column_stack([design, design[:, 0] + 1e-4 * design[:, 1]])
-        for columns, reason in ((wide, f"{N + 1} columns for {N} rows"), (twins, "nearly dependent")):
+        for columns, reason in ((wide, f"{N + 1} columns and {N} rows"), (twins, "nearly dependent")):
             with pytest.warns(UserWarning, match=rf"{reason}.*jax.enable_x64\(True"):
                 NUTS(model).init(jax.random.PRNGKey(0), 5, None, (columns, t), {})
             NUTS(model).init(jax.random.PRNGKey(0), 5, None, (columns, t), {"weights": "centered"})
