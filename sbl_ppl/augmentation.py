@@ -22,43 +22,51 @@ from .dictionary import Dictionary, Gaussian, as_inputs
 Array = np.ndarray
 
 
+def is_local(dictionary: Dictionary) -> bool:
+    """Whether the dictionary has kernels that vanish far from their centres, so that augmentation makes sense."""
+    return any(isinstance(part, Gaussian) for part in dictionary.parts)
+
+
 def own_kernels(dictionary: Dictionary, x: Any, x_new: Any, centered: bool) -> tuple[Array, Array]:
-    """Kernels at the new inputs: over the training inputs, shape (K, N), and at their own centres, shape (K,)."""
-    found = [part for part in dictionary.parts if isinstance(part, Gaussian)]
-    if not found:
+    """Kernels at the new inputs: over the training inputs, shape (K, N), and at their own centres, shape (K,).
+
+    Of several Gaussians the widest. With an intercept they lose their means over the training inputs, as columns do.
+    """
+    if not is_local(dictionary):
         raise ValueError(
             "augment=True adds a kernel at each new input, and the dictionary has no Gaussian: other columns do not "
             "vanish far from the data, so leave augment out"
         )
+    found = [part for part in dictionary.parts if isinstance(part, Gaussian)]
     widest = max(found, key=lambda part: float(np.max(part.width)))
-    points, new = as_inputs(x), as_inputs(x if x_new is None else x_new, "x_new")
-    columns, peaks = widest.between(new, points), np.ones(len(new))
+    new = as_inputs(x if x_new is None else x_new, "x_new")
+    columns = widest.between(new, as_inputs(x))
     means = columns.mean(axis=1) if centered else np.zeros(len(new))
-    return columns - means[:, None], peaks - means
+    return columns - means[:, None], 1.0 - means
 
 
 def augment(
-    own: tuple[Any, Any], model: tuple[Any, Any, Any], values: Any, residual: Any, beta: Any, precision: float
+    own: tuple[Any, Any, Any], Sigma: Any, values: Any, projection: Any, beta: Any, precision: float
 ) -> tuple[Any, Any]:
     """How mean and variance of the function at the new inputs change; for arrays of NumPy or of JAX.
 
     Parameters
     ----------
-    own : (array of shape (K, N), array of shape (K,))
-        What `own_kernels` gives.
-    model : (Phi, Sigma, alpha)
-        Columns (N, S), covariance and precisions of their weights.
+    own : arrays of shapes (S, K), (K,), (K,)
+        Products Phi' k of the columns with the new kernels, the kernels' squared norms, and their values at their own
+        centres.
+    Sigma : array of shape (S, S)
+        Covariance of the columns' weights.
     values : array of shape (K, S)
         The columns at the new inputs.
-    residual : array of shape (N,)
-        t - Phi mu.
+    projection : array of shape (K,)
+        Products of the new kernels with the residual t - Phi mu.
     beta, precision : float
-        1 / sigma^2, and the precision of the new weight.
+        1 / sigma^2, and the precision of a new weight.
     """
-    (columns, peaks), (Phi, Sigma, alpha) = own, model
-    v = beta * (Sigma @ (Phi.T @ columns.T))
-    rest = columns.T - Phi @ v
-    S = beta * (rest**2).sum(0) + (alpha[:, None] * v**2).sum(0)  # as a minimum over v: no cancellation
+    overlap, norm2, peaks = own
+    v = beta * (Sigma @ overlap)
+    S = beta * (norm2 - (overlap * v).sum(0))  # rounding of it is nothing beside the precision that is added
     reach = peaks - (values.T * v).sum(0)
-    step = reach / (precision + S)
-    return step * beta * (columns @ residual), step * reach
+    step = reach / (precision + S * (S > 0))
+    return step * beta * projection, step * reach

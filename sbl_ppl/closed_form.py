@@ -38,8 +38,10 @@ def solve_orthonormal(problem: Problem) -> Solution:
     """
     z, prior, noise, n = problem.z, problem.prior, problem.noise, problem.n
     z2 = z * z
-    outside = float(problem.t @ problem.t - z2.sum())  # of |t|^2, in directions that no column has
-    outside = outside if outside > 1e-12 * n else 0.0
+    outside = 0.0  # of |t|^2, in directions that no column has: from the rest itself, |t|^2 - |z|^2 would cancel
+    if len(z) < n:
+        rest = problem.t - problem.design.combine(z / problem.norms)
+        outside = float(rest @ rest)
     beta = 1.0 / noise.fixed if noise.fixed else _profile_maximum(z2, outside, n, prior, noise)
     index = _may_stay(z2, beta, prior)
     alpha, _ = prior.at(index).maximise(np.full(len(index), beta), beta**2 * z2[index], beta)

@@ -229,7 +229,7 @@ def compare(fit: MapFit, post: Any, x_new: Any = None, truth: Any = None, max_dr
     known = None if truth is None else np.asarray(truth, dtype=np.float64)
     if known is not None and known.shape != function.shape:
         raise ValueError(f"truth has shape {known.shape}, the grid {function.shape}: give one value a point")
-    smooth, noisy = fit.predict(x_new, noise=False), fit.predict(x_new)
+    smooth, noisy = (fit.predict(x_new, noise, augment=False) for noise in (False, True))
     loo = arviz_io.elpd(post)
     terms = held_out_terms(fit)
     delta = {} if terms is None else {"delta": arviz_io.point_elpd(loo, terms)}

@@ -23,7 +23,7 @@ from scipy.special import gammaln, ndtri
 
 from . import dictionary as dictionaries
 from . import priors
-from .augmentation import augment, own_kernels
+from .augmentation import augment, is_local, own_kernels
 from .closed_form import is_orthonormal, solve_orthonormal
 from .dictionary import Design, Dictionary
 from .evidence import SingularModelError, diagonal_of_inverse
@@ -142,7 +142,7 @@ class MapFit:
         return self._design.centered / len(self.t)
 
     def curve(self, x_new: Any = None) -> Array:
-        """Posterior mean of the function, at new inputs or at the training inputs (None): `predict` without the sd."""
+        """Posterior mean of the function that the kept columns make, at new inputs or at the training inputs (None)."""
         return self._design.curve(x_new, self.active, self.mean) + self.offset
 
     def predict(
@@ -150,7 +150,7 @@ class MapFit:
         x_new: Any = None,
         noise: bool = True,
         *,
-        augment: bool = False,
+        augment: bool | None = None,
         quantiles: Any = None,
         draws: int | None = None,
         seed: int = 0,
@@ -163,10 +163,10 @@ class MapFit:
             Shape (K,) or (K, d); for `Columns` a K x M matrix.
         noise : bool
             Whether the sd is that of a new observation (T01 eq. 22) or of the function alone.
-        augment : bool
-            Whether each input gets a kernel of its own, which is integrated out (`sbl_ppl.augmentation`). Without it
-            the bands of local kernels shrink to nothing in gaps and beyond the data. Needs a `Gaussian` in the
-            dictionary.
+        augment : bool, optional
+            Whether each input gets a kernel of its own, which is integrated out (`sbl_ppl.augmentation`): else the
+            bands of local kernels shrink to nothing in gaps and beyond the data. Default: if there is a `Gaussian` in
+            the dictionary. False is the model as it was fitted (T01 eq. 20 to 22).
         quantiles : sequence of float, optional
             Return these quantiles instead, shape (len(quantiles), K).
         draws : int, optional
@@ -181,6 +181,7 @@ class MapFit:
         """
         known = self._design.curve(x_new, self.active, self.mean)
         variance = self._part_variance(x_new, np.arange(len(self.active)))
+        augment = is_local(self.dictionary) and self.x is not None if augment is None else augment
         shift, more = self._augmented(x_new) if augment else (0.0, 0.0)
         if draws is not None:
             rng = np.random.default_rng(seed)
@@ -195,13 +196,19 @@ class MapFit:
 
     def _augmented(self, x_new: Any) -> tuple[Array, Array]:
         """What kernels of their own add to mean and variance of the function at new inputs."""
-        design, chosen = self._design, self.active
-        own = own_kernels(self.dictionary, self.x, x_new, design.centered)
+        design, chosen, beta = self._design, self.active, 1.0 / self.noise_variance
         Phi = design.columns(chosen)
-        values = Phi if x_new is None else design.evaluate(x_new, chosen)
         residual = self.t - self.offset - Phi @ self.mean
-        model = (Phi, self.covariance, self.alpha)
-        return augment(own, model, values, residual, 1.0 / self.noise_variance, self.scale**-2)
+        points = dictionaries.as_inputs(self.x if x_new is None else x_new, "x_new")
+        shift, more = np.empty(len(points)), np.empty(len(points))
+        step = max(1, 4_000_000 // len(self.t))  # kernels at once: all of them would be a matrix of K x N
+        for first in range(0, len(points), step):
+            here = slice(first, first + step)
+            kernels, peaks = own_kernels(self.dictionary, self.x, points[here], design.centered)
+            own = (kernels @ Phi).T, np.einsum("ij,ij->i", kernels, kernels), peaks
+            values = design.evaluate(points[here], chosen)
+            shift[here], more[here] = augment(own, self.covariance, values, kernels @ residual, beta, self.scale**-2)
+        return shift, more
 
     def _draw_weights(self, rng: np.random.Generator, count: int) -> Array:
         """Draws of the kept weights given alpha and the noise, shape (count, S)."""

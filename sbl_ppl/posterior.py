@@ -133,13 +133,16 @@ def predict(
         return np.array(mean), np.array(variance)
     Phi, t = design.matrix() / problem.norms, problem.t
     values = Phi if x_new is None else design.evaluate(x_new, columns) / problem.norms
+    if own is not None:
+        kernels, peaks = own
+        new = (kernels @ Phi).T, np.einsum("ij,ij->i", kernels, kernels), peaks
 
     def one(alpha: Any, noise_variance: Any) -> tuple[Any, Any]:
         weights, covariance = SparseNormal(Phi, alpha, noise_variance).weights(t)
         mean, variance = values @ weights, jnp.maximum(jnp.sum((values @ covariance) * values, -1), 0)
         if own is not None:
-            residual = t - Phi @ weights
-            shift, more = augment(own, (Phi, covariance, alpha), values, residual, 1 / noise_variance, 1.0)
+            projection = kernels @ t - weights @ new[0]
+            shift, more = augment(new, covariance, values, projection, 1 / noise_variance, 1.0)
             mean, variance = mean + shift, variance + more
         return mean, variance + design.centered * noise_variance / len(t)
 

@@ -32,6 +32,6 @@ def held_out_terms(fit: MapFit) -> Array | None:
         return None
     terms = np.empty(n)
     for fold in folds_of(n):
-        mean, sd = fit.without(fold).predict(fold)
+        mean, sd = fit.without(fold).predict(fold, augment=False)
         terms[fold] = -0.5 * (np.log(2 * np.pi * sd**2) + ((fit.t[fold] - mean) / sd) ** 2)
     return terms

@@ -30,7 +30,7 @@ from numpyro.infer import NUTS
 from scipy.special import ndtr
 
 from . import arviz_io
-from .augmentation import own_kernels
+from .augmentation import is_local, own_kernels
 from .dictionary import Wavelet, parts_of
 from .gibbs import ExchangeGibbs
 from .map_fit import MapFit, as_levels, draws_to_arviz, prior_of, prior_record
@@ -198,7 +198,7 @@ def predict_posterior(
     noise: bool = True,
     max_draws: int = 1000,
     *,
-    augment: bool = False,
+    augment: bool | None = None,
     quantiles: Any = None,
     draws: int | None = None,
     seed: int = 0,
@@ -220,8 +220,9 @@ def predict_posterior(
         Whether the sd is that of a new observation or of the function alone.
     max_draws : int
         Draws of the hyperparameters to use at most, evenly spread; each costs O(N M min(N, M)).
-    augment : bool
-        As in `MapFit.predict`: a kernel of its own for each input, integrated out.
+    augment : bool, optional
+        As in `MapFit.predict`: a kernel of its own for each input, integrated out. Default: with a `Gaussian` in the
+        dictionary.
     quantiles : sequence of float, optional
         Return these quantiles instead, shape (len(quantiles), K): those of the mixture over the draws, which has
         heavier tails than a normal.
@@ -238,6 +239,7 @@ def predict_posterior(
     """
     alpha, noise_variance = hyperparameters(fit, post, max_draws)
     problem = fit.problem()
+    augment = is_local(fit.dictionary) and fit.x is not None if augment is None else augment
     own = own_kernels(fit.dictionary, fit.x, x_new, fit.design.centered) if augment else None
     mean, variance = predict(problem, alpha, noise_variance, x_new, own)
     mean, sd = fit.offset + fit.scale * mean, fit.scale * np.sqrt(variance + noise_variance[:, None] * float(noise))

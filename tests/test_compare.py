@@ -24,13 +24,17 @@ def report(sampled):
 
 def test_predictions_are_those_of_the_two(sampled, report):
     fit, post, _ = sampled
-    mean, sd = sbl.predict_posterior(fit, post)
+    mean, sd = sbl.predict_posterior(fit, post, augment=False)
     np.testing.assert_allclose(report.posterior.mean, mean, rtol=1e-12)
     np.testing.assert_allclose(report.posterior.sd, sd, rtol=1e-12)
-    np.testing.assert_array_equal(report.delta.sd, fit.predict()[1])
-    np.testing.assert_allclose(report.difference, (mean - fit.predict()[0]) / np.sqrt(fit.noise_variance), rtol=1e-9)
-    np.testing.assert_allclose(report.sd_ratio, sd / fit.predict()[1], rtol=1e-12)
-    smooth = sbl.predict_posterior(fit, post, noise=False)[1] / fit.predict(noise=False)[1]
+    np.testing.assert_array_equal(report.delta.sd, fit.predict(augment=False)[1])
+    np.testing.assert_allclose(
+        report.difference, (mean - fit.predict(augment=False)[0]) / np.sqrt(fit.noise_variance), rtol=1e-9
+    )
+    np.testing.assert_allclose(report.sd_ratio, sd / fit.predict(augment=False)[1], rtol=1e-12)
+    smooth = (
+        sbl.predict_posterior(fit, post, noise=False, augment=False)[1] / fit.predict(noise=False, augment=False)[1]
+    )
     np.testing.assert_allclose(report.function_sd_ratio, smooth, rtol=1e-12)
 
 
@@ -69,7 +73,7 @@ def test_components_and_noise(sampled, report):
 
 def test_coverage_counts_the_truth_in_the_band(sampled, report):
     fit, _, signal = sampled
-    mean, sd = fit.predict(noise=False)
+    mean, sd = fit.predict(noise=False, augment=False)
     assert report.coverage["delta"] == np.mean(np.abs(signal - mean) <= 1.96 * sd)
     assert 0 <= report.coverage["posterior"] <= 1
     assert sbl.compare(*sampled[:2]).coverage is None
@@ -95,7 +99,7 @@ def brute_force_terms(fit):
     for n in range(len(fit.t)):
         keep = np.delete(np.arange(len(fit.t)), n)
         less = sbl.fit_map(fit.x[keep], fit.t[keep], fit.dictionary, noise_prior=fit.settings["noise_prior"])
-        mean, sd = less.predict(fit.x[[n]])
+        mean, sd = less.predict(fit.x[[n]], augment=False)
         terms.append(-0.5 * (np.log(2 * np.pi * sd**2) + ((fit.t[n] - mean) / sd) ** 2).item())
     return np.array(terms)
 

@@ -143,7 +143,7 @@ def test_maxima_pass_the_test_of_a_maximum(many):
 def test_heights_differ_as_the_objective_of_the_search(many):
     for maximum in many.maxima:
         assert maximum.objective == pytest.approx(maximum.fit.history[-1], abs=1e-6)
-        assert maximum.curve == pytest.approx(maximum.fit.predict()[0])
+        assert maximum.curve == pytest.approx(maximum.fit.predict(augment=False)[0])
     assert (np.diff(many.objective) <= 1e-5).all()
     assert many.found.sum() == (many.restarts["maximum"] >= 0).sum()
 
@@ -427,7 +427,7 @@ def test_hundred_restarts_of_blocks_sinc_within_a_minute():
 
 def test_distances_by_curve(many):
     distance, (first, second) = many.distances(), many.maxima[:2]
-    rms = np.sqrt(np.mean((first.fit.predict()[0] - second.fit.predict()[0]) ** 2))
+    rms = np.sqrt(np.mean((first.fit.curve() - second.fit.curve()) ** 2))
     assert distance[0, 1] == pytest.approx(rms / np.sqrt((first.noise_variance + second.noise_variance) / 2))
     np.testing.assert_allclose(distance, distance.T)
     np.testing.assert_array_equal(distance.diagonal(), 0.0)

@@ -160,7 +160,7 @@ def test_weights_are_drawn_exactly(fit, post):
 
 def test_predictions_average_over_the_draws(fit, post):
     x_new = np.array([-1.0, 0.3, 2.2])
-    mean, sd = sbl.predict_posterior(fit, post, x_new)
+    mean, sd = sbl.predict_posterior(fit, post, x_new, augment=False)
     values = fit.design.evaluate(x_new, np.arange(4))
     t, Phi = fit.t - fit.offset, fit.design.matrix()
     means, variances, noises = [], [], []
@@ -173,7 +173,7 @@ def test_predictions_average_over_the_draws(fit, post):
             noises.append(noise)
     np.testing.assert_allclose(mean, np.mean(means, 0) + fit.offset, rtol=1e-8)
     np.testing.assert_allclose(sd, np.sqrt(np.mean(variances, 0) + np.var(means, 0) + np.mean(noises)), rtol=1e-8)
-    _, smooth = sbl.predict_posterior(fit, post, x_new, noise=False)
+    _, smooth = sbl.predict_posterior(fit, post, x_new, noise=False, augment=False)
     np.testing.assert_allclose(smooth**2, sd**2 - np.mean(noises), rtol=1e-8)
 
 
