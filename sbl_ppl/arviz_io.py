@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from .checks import file_path
 from .storage import reading, written_beside
 
 Array = np.ndarray
@@ -73,13 +74,15 @@ def group(data: Any, name: str) -> Any:
     try:
         found = data[name]
     except (KeyError, TypeError) as error:
-        raise ValueError(f"there is no group {name!r} in {type(data).__name__}: give what sample returned") from error
+        raise ValueError(f"post, a {type(data).__name__}, has no group {name!r}: give what sample returned") from error
     return found.to_dataset() if _is_tree() else found
 
 
 def write_netcdf(data: Any, path: Any) -> Path:
     """Write an ArviZ object to one netCDF file, beside the target and renamed: a kill never leaves half a file."""
-    path = Path(path)
+    if not hasattr(data, "to_netcdf"):
+        raise ValueError(f"data must be an ArviZ object, got {type(data).__name__}: give what sample returned")
+    path = file_path("path", path)
     with written_beside(path) as part:
         data.to_netcdf(str(part), engine=_ENGINE)
     return path
@@ -87,7 +90,7 @@ def write_netcdf(data: Any, path: Any) -> Path:
 
 def read_netcdf(path: Any) -> Any:
     """Read what `write_netcdf` wrote, into memory. ValueError if the file is damaged or is none of ArviZ."""
-    if not Path(path).exists():
+    if not file_path("path", path).exists():
         raise FileNotFoundError(f"there is no file {path}")
     with reading(Path(path), "what write_netcdf wrote"):
         data = _arviz().from_netcdf(str(path), engine=_ENGINE)
@@ -106,14 +109,14 @@ def rhat_and_ess(values: Array) -> tuple[Array, Array]:
     too few to tell, R-hat is inf and the effective sample size 0.
     """
     az, (chains, draws, k) = _arviz(), values.shape
+    constant = (np.ptp(values, axis=(0, 1)) == 0) & (chains * draws > 1)
     if chains == 1:
         values = values[:, : draws // 2 * 2].reshape(2, draws // 2, k)
-    named = az.convert_to_dataset({"v": values})
     rhat, ess = np.full(k, np.nan), np.full(k, np.nan)
     if values.shape[1] >= 4:
+        named = az.convert_to_dataset({"v": values})
         with _ignoring(), np.errstate(all="ignore"):
             rhat, ess = az.rhat(named)["v"].values, az.ess(named)["v"].values
-    constant = np.ptp(values.reshape(-1, k), axis=0) == 0
     rhat, ess = np.where(np.isnan(rhat), np.inf, rhat), np.where(np.isnan(ess), 0.0, ess)
     return np.where(constant, 1.0, rhat), np.where(constant, float(chains * draws), ess)
 

@@ -6,7 +6,7 @@ something is drawn, not before.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -34,9 +34,3 @@ def add_legend(ax: Axes) -> None:
         ax.legend(fontsize="small", loc="best")
     else:
         ax.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-
-
-def check_count(value: Any, name: str) -> None:
-    """How many of something to draw."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name}={value!r} must be a whole number of at least 1: it is how many are drawn")

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from . import arviz_io
+from .dictionary import as_numbers
 from .map_fit import MapFit
 from .posterior import predict
 from .refitting import held_out_terms
@@ -219,14 +220,20 @@ def compare(fit: MapFit, post: Any, x_new: Any = None, truth: Any = None, max_dr
     Returns
     -------
     Comparison
+
+    Raises
+    ------
+    ValueError
+        If `post` was drawn for other data or another dictionary, or has fewer than four draws a chain.
     """
-    if not isinstance(fit, MapFit):
-        raise ValueError(f"fit must be a MapFit, got {type(fit).__name__}: call fit_map first")
     alpha, noise_variance = hyperparameters(fit, post, max_draws)
-    mean, variance = predict(fit.problem(), alpha, noise_variance, x_new)
+    draws = arviz_io.group(post, "posterior").sizes["draw"]
+    if draws < 4:
+        raise ValueError(f"post has {draws} draws a chain, and leave-one-out needs at least 4: sample more")
+    mean, variance = predict(fit.problem(), alpha, noise_variance, fit.inputs(x_new))
     function = fit.scale**2 * (variance.mean(0) + mean.var(0))
     noise = fit.scale**2 * noise_variance.mean()
-    known = None if truth is None else np.asarray(truth, dtype=np.float64)
+    known = None if truth is None else as_numbers(truth, "truth")
     if known is not None and known.shape != function.shape:
         raise ValueError(f"truth has shape {known.shape}, the grid {function.shape}: give one value a point")
     smooth, noisy = (fit.predict(x_new, noise, augment=False) for noise in (False, True))

@@ -27,6 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from .checks import choice, is_number, seed_number, whole_number
+
 __all__ = [
     "Dataset",
     "blocks",
@@ -113,8 +115,9 @@ def sinc(
         If n < 2, `snr` <= 0, `noise_sd` < 0, both levels are given, or `noise` is unknown.
     """
     x = np.linspace(-10.0, 10.0, _checked_size(n))
+    choice("noise", noise, ("gaussian", "uniform"))
     paper_sd = 0.1 / np.sqrt(3.0) if noise == "uniform" else 0.1
-    rng = np.random.default_rng(seed)
+    rng = _generator(seed)
     return _observe("sinc", x, _sinc(x), rng, snr=snr, noise_sd=noise_sd, paper_sd=paper_sd, noise=noise)
 
 
@@ -137,7 +140,7 @@ def blocks(n: int = 1024, *, snr: float = 7.0, seed: int = 0) -> Dataset:
         If n < 2 or `snr` <= 0.
     """
     u = _unit_grid(n)
-    return _observe("blocks", 20.0 * u - 10.0, _blocks(u), np.random.default_rng(seed), snr=snr)
+    return _observe("blocks", 20.0 * u - 10.0, _blocks(u), _generator(seed), snr=snr)
 
 
 def bumps(n: int = 1024, *, snr: float = 7.0, seed: int = 0) -> Dataset:
@@ -147,7 +150,7 @@ def bumps(n: int = 1024, *, snr: float = 7.0, seed: int = 0) -> Dataset:
     """
     u = _unit_grid(n)
     signal = np.sum(_BUMPS_HEIGHTS * (1.0 + np.abs(u[:, None] - _POSITIONS) / _BUMPS_WIDTHS) ** -4.0, axis=1)
-    return _observe("bumps", 20.0 * u - 10.0, signal, np.random.default_rng(seed), snr=snr)
+    return _observe("bumps", 20.0 * u - 10.0, signal, _generator(seed), snr=snr)
 
 
 def heavisine(n: int = 1024, *, snr: float = 7.0, seed: int = 0) -> Dataset:
@@ -157,7 +160,7 @@ def heavisine(n: int = 1024, *, snr: float = 7.0, seed: int = 0) -> Dataset:
     """
     u = _unit_grid(n)
     signal = 4.0 * np.sin(4.0 * np.pi * u) - np.sign(u - 0.3) - np.sign(0.72 - u)
-    return _observe("heavisine", 20.0 * u - 10.0, signal, np.random.default_rng(seed), snr=snr)
+    return _observe("heavisine", 20.0 * u - 10.0, signal, _generator(seed), snr=snr)
 
 
 def doppler(n: int = 1024, *, snr: float = 7.0, seed: int = 0) -> Dataset:
@@ -167,7 +170,7 @@ def doppler(n: int = 1024, *, snr: float = 7.0, seed: int = 0) -> Dataset:
     """
     u = _unit_grid(n)
     signal = np.sqrt(u * (1.0 - u)) * np.sin(2.0 * np.pi * 1.05 / (u + 0.05))
-    return _observe("doppler", 20.0 * u - 10.0, signal, np.random.default_rng(seed), snr=snr)
+    return _observe("doppler", 20.0 * u - 10.0, signal, _generator(seed), snr=snr)
 
 
 def blocks_sinc(n: int = 1024, *, snr: float = 7.0, seed: int = 0) -> Dataset:
@@ -194,7 +197,7 @@ def blocks_sinc(n: int = 1024, *, snr: float = 7.0, seed: int = 0) -> Dataset:
     if n % 2 or n < 4:
         raise ValueError(f"n={n} must be even and at least 4, for two equal halves: use n={max(4, n + 1)}")
     signal = np.concatenate([_blocks(_unit_grid(n // 2)), _sinc(np.linspace(-10.0, 10.0, n // 2))])
-    return _observe("blocks_sinc", x, signal, np.random.default_rng(seed), snr=snr)
+    return _observe("blocks_sinc", x, signal, _generator(seed), snr=snr)
 
 
 def sinc_2d(n: int = 1000, *, snr: float | None = None, noise_sd: float | None = None, seed: int = 0) -> Dataset:
@@ -217,7 +220,7 @@ def sinc_2d(n: int = 1000, *, snr: float | None = None, noise_sd: float | None =
     ValueError
         If n < 2, `snr` <= 0, `noise_sd` < 0, or both levels are given.
     """
-    rng = np.random.default_rng(seed)
+    rng = _generator(seed)
     x = rng.uniform(-10.0, 10.0, size=(_checked_size(n), 2))
     radius = np.hypot(x[:, 0], x[:, 1])
     return _observe("sinc_2d", x, _sinc(radius), rng, snr=snr, noise_sd=noise_sd, paper_sd=0.1)
@@ -243,7 +246,7 @@ def friedman1(n: int = 240, *, snr: float | None = None, noise_sd: float | None 
     ValueError
         If n < 2, `snr` <= 0, `noise_sd` < 0, or both levels are given.
     """
-    rng = np.random.default_rng(seed)
+    rng = _generator(seed)
     x = rng.uniform(size=(_checked_size(n), 10))
     signal = 10.0 * np.sin(np.pi * x[:, 0] * x[:, 1]) + 20.0 * (x[:, 2] - 0.5) ** 2
     signal += 10.0 * x[:, 3] + 5.0 * x[:, 4]
@@ -270,7 +273,7 @@ def friedman2(n: int = 240, *, snr: float = 3.0, seed: int = 0) -> Dataset:
     ValueError
         If n < 2 or `snr` <= 0.
     """
-    rng = np.random.default_rng(seed)
+    rng = _generator(seed)
     x, reactance = _circuits(n, rng)
     return _observe("friedman2", x, np.hypot(x[:, 0], reactance), rng, snr=snr)
 
@@ -280,7 +283,7 @@ def friedman3(n: int = 240, *, snr: float = 3.0, seed: int = 0) -> Dataset:
 
     Inputs and arguments as in `friedman2`.
     """
-    rng = np.random.default_rng(seed)
+    rng = _generator(seed)
     x, reactance = _circuits(n, rng)
     return _observe("friedman3", x, np.arctan2(reactance, x[:, 0]), rng, snr=snr)  # x₁ >= 0, and may be 0
 
@@ -310,7 +313,7 @@ def ripley(n: int = 250, *, seed: int = 0) -> Dataset:
     ValueError
         If n < 2.
     """
-    rng = np.random.default_rng(seed)
+    rng = _generator(seed)
     label = rng.integers(2, size=_checked_size(n))
     mode = rng.integers(2, size=n)
     x = _RIPLEY_MEANS[label, mode] + np.sqrt(_RIPLEY_VARIANCE) * rng.standard_normal((n, 2))
@@ -333,15 +336,13 @@ def _observe(
     noise: str = "gaussian",
 ) -> Dataset:
     """Add noise to a signal, at the level of `snr` or `noise_sd`, or else at the paper's own `paper_sd`."""
-    if noise not in ("gaussian", "uniform"):
-        raise ValueError(f'noise={noise!r} is not a kind of noise: use "gaussian" or "uniform"')
     if snr is not None and noise_sd is not None:
         raise ValueError(f"snr={snr} and noise_sd={noise_sd} both set the noise level: give only one of them")
     sd = paper_sd if snr is None and noise_sd is None else noise_sd
     if sd is None:
         sd = _noise_sd_from_snr(name, signal, snr)
-    if not 0.0 <= sd < np.inf:
-        raise ValueError(f"noise_sd={noise_sd} must be finite and at least 0: use noise_sd=0 for no noise")
+    if not (is_number(sd) and 0.0 <= sd < np.inf):
+        raise ValueError(f"noise_sd={noise_sd!r} must be finite and at least 0: use noise_sd=0 for no noise")
     if noise == "gaussian":
         standardised = rng.standard_normal(signal.shape)
     else:
@@ -350,18 +351,20 @@ def _observe(
 
 
 def _noise_sd_from_snr(name: str, signal: Array, snr: float | None) -> float:
-    if snr is None or not snr > 0.0:
-        raise ValueError(f"snr={snr} must be positive, as sd(signal)/sd(noise): use snr=np.inf for no noise")
+    if not (is_number(snr) and snr > 0.0):
+        raise ValueError(f"snr={snr!r} must be positive, as sd(signal)/sd(noise): use snr=np.inf for no noise")
     spread = float(np.std(signal, ddof=1))
     if spread == 0.0 and np.isfinite(snr):
         raise ValueError(f"snr={snr} needs a signal that varies, and {name} at n={signal.size} does not: raise n")
     return spread / snr
 
 
+def _generator(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed_number(seed))
+
+
 def _checked_size(n: int) -> int:
-    if not isinstance(n, int | np.integer) or n < 2:
-        raise ValueError(f"n={n!r} must be an integer of at least 2: ask for more points")
-    return int(n)
+    return whole_number("n", n, 2, ": ask for more points")
 
 
 def _unit_grid(n: int) -> Array:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .checks import instance, whole_number
 from .dictionary import Wavelet
 from .map_fit import fit_map
 from .priors import Prior
@@ -58,12 +59,12 @@ def denoise(
     ValueError
         If shifts is below 1, and as `fit_map`.
     """
-    if int(shifts) != shifts or shifts < 1:
-        raise ValueError(f"shifts={shifts!r} must be a whole number of at least 1: 1 means no averaging")
+    whole_number("shifts", shifts, 1, ": 1 means no averaging")
+    instance("wavelet", wavelet, (str, Wavelet), "a Wavelet or its name", "fit another dictionary with fit_map")
     basis = Wavelet(wavelet) if isinstance(wavelet, str) else wavelet
     first = fit_map(None, t, basis, prior, noise_variance)
     mean, variance, kept = np.zeros(len(first.t)), np.zeros(len(first.t)), 0
-    for shift in range(int(shifts)):
+    for shift in range(shifts):
         fit = first if shift == 0 else fit_map(None, np.roll(first.t, shift), basis, prior, first.noise_variance)
         curve, sd = fit.predict(noise=False)
         mean += np.roll(curve, -shift)

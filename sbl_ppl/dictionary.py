@@ -10,28 +10,83 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
 from functools import cached_property
 from itertools import combinations_with_replacement
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pywt
 
+from .checks import instance, whole_number
+
 Array = np.ndarray
 
+_TIMES = (date, timedelta, np.datetime64, np.timedelta64)  # pandas' are among them, and NaT
+_NO_NUMBERS = (str, bytes, complex, np.complexfloating)
 _CHUNK = 1 << 16  # elements of a kernel block: small enough to stay in the second-level cache
 _CONSTANT = 1e-12  # what rounding may leave of a constant column when its mean is taken out, relative to it
 
 
 def as_numbers(values: Any, name: str) -> Array:
-    """An array of float64, without a copy where it is one already."""
+    """An array of float64, without a copy where it is one already.
+
+    Text, complex numbers, dates and masked values are refused: they would become numbers that nobody meant.
+    """
+    if np.ma.is_masked(values):
+        count = np.ma.count_masked(values)
+        raise ValueError(f"{name} holds {count} masked values: remove them, or impute them with `filled`")
     try:
         array = np.asarray(values)
-        if np.iscomplexobj(array):
-            raise ValueError("complex values")
-        return np.asarray(array, dtype=np.float64)
+        kinds = set(map(type, array.flat)) if array.dtype.kind == "O" else {array.dtype.type}
+        times = any(issubclass(kind, _TIMES) for kind in kinds)
+        if not times and any(issubclass(kind, _NO_NUMBERS) for kind in kinds):
+            raise TypeError("text or complex numbers")
+        numbers = array if times else np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must hold numbers, got {type(values).__name__}: convert it first") from error
+    if times:
+        raise ValueError(
+            f"{name} holds dates or times, and their unit is for you to choose: give numbers, such as the days since "
+            "the first training input, (x - x[0]) / np.timedelta64(1, 'D')"
+        )
+    return numbers
+
+
+def names_of(x: Any) -> list[str] | None:
+    """Names of the columns of a data frame, or of a series that has a name; None for an array."""
+    if _is_frame(x):
+        return [str(column) for column in x.columns]
+    name = getattr(x, "name", None)
+    return [name] if isinstance(name, str) and np.ndim(x) == 1 else None
+
+
+def _is_frame(x: Any) -> bool:
+    return hasattr(x, "columns") and hasattr(x, "__array__")  # pandas is not imported for it
+
+
+def in_order(x_new: Any, names: list[str] | None, name: str = "x_new") -> Any:
+    """The columns of a data frame that bear the names, in their order; what is no data frame has no names to go by."""
+    if names is None or not _is_frame(x_new):
+        return x_new
+    given = names_of(x_new) or []
+    if given == names:
+        return x_new
+    missing = [column for column in names if given.count(column) == 0]
+    if missing:
+        raise ValueError(f"{name} has the columns {given} and lacks {missing}: rename its columns, or give an array")
+    if any(given.count(column) > 1 for column in names):
+        raise ValueError(f"{name} has several columns of one name among {given}: rename them, or give an array")
+    return np.asarray(x_new)[:, [given.index(column) for column in names]]
+
+
+def finite(values: Array, name: str, owner: Dictionary) -> Array:
+    """The values of columns, unless the inputs they come from, called `name`, are too large for them."""
+    if not np.isfinite(values).all():
+        raise ValueError(
+            f"{name} is too large for {owner.name}, whose columns leave the range of floats: change its units"
+        )
+    return values
 
 
 def as_inputs(x: Any, name: str = "x") -> Array:
@@ -277,11 +332,12 @@ class Kernel(Dictionary):
     """Base of the kernels: one basis function K(., c) per centre; the centres default to the training inputs."""
 
     def __init__(self, width: float | Sequence[float] = 1.0, centers: Any = None):
-        values = np.atleast_1d(np.asarray(width, dtype=np.float64))
-        if values.ndim != 1 or not np.isfinite(values).all() or not (values > 0).all():
+        values = np.atleast_1d(as_numbers(width, "width"))
+        if isinstance(width, bool) or values.ndim != 1 or not ((values > 0) & (values < np.inf)).all():
             raise ValueError(f"width={width!r} must be positive and finite: give the kernel's scale in units of x")
         self.width = float(values[0]) if values.size == 1 else tuple(float(value) for value in values)
         self.centers = None if centers is None else as_inputs(centers, "centers")
+        self.center_names = names_of(centers)
 
     def __repr__(self) -> str:
         centers = "" if self.centers is None else f", centers=<{len(self.centers)} points>"
@@ -301,13 +357,16 @@ class Kernel(Dictionary):
     def between(self, a: Array, b: Array) -> Array:
         """K between points a (k, d) and b (n, d) in the user's units, shape (k, n)."""
         scale = _check_width(self.width, a.shape[1], type(self).__name__)
-        return self._table(a / scale, b / scale)
+        return self._table(a / scale, b, scale)
 
-    def _table(self, a: Array, b: Array) -> Array:
+    def _table(self, a: Array, b: Array, scale: Array) -> Array:
+        """K between scaled centres and points, shape (k, n)."""
         table = np.empty((len(a), len(b)))
         step = max(1, _CHUNK // max(1, len(b)))
-        for start in range(0, len(a), step):
-            table[start : start + step] = self.values(a[start : start + step], b)
+        with np.errstate(over="ignore", invalid="ignore"):  # `finite` tells; a distance of inf is right for a Gaussian
+            b = b / scale
+            for start in range(0, len(a), step):
+                table[start : start + step] = self.values(a[start : start + step], b)
         return table
 
     def bind(self, x: Any) -> Design:
@@ -317,20 +376,21 @@ class Kernel(Dictionary):
         if centers.shape[1] != dimension:
             raise ValueError(f"centers have {centers.shape[1]} dimensions and x has {dimension}: make them equal")
         scale = _check_width(self.width, dimension, type(self).__name__)
-        scaled = centers / scale
+        with np.errstate(over="ignore"):
+            scaled = centers / scale
 
         def evaluate(x_new: Any, indices: Array) -> Array:
             new = as_inputs(x_new, "x_new")
             if new.shape[1] != dimension:
                 raise ValueError(f"x_new has {new.shape[1]} dimensions, the dictionary was bound to {dimension}")
-            return self._table(scaled[indices], new / scale).T
+            return finite(self._table(scaled[indices], new, scale), "x_new", self).T
 
         def labels() -> list[str]:
             points_text = [", ".join(f"{value:.4g}" for value in center) for center in centers]
             return _unique([f"{self.name}@{text}" for text in points_text])
 
-        elsewhere = None if self.centers is None else self._table(scaled, scaled)
-        return MatrixDesign(self._table(scaled, points / scale), labels, evaluate, elsewhere)
+        elsewhere = None if self.centers is None else self._table(scaled, centers, scale)
+        return MatrixDesign(finite(self._table(scaled, points, scale), "x", self), labels, evaluate, elsewhere)
 
 
 def _squared_distance(a: Array, b: Array) -> Array:
@@ -378,6 +438,8 @@ class LinearSpline(Kernel):
 class _Formula(Dictionary):
     """A dictionary given by a function of the inputs that returns (N, M)."""
 
+    of_inputs = True  # and not only of their number
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{key}={value!r}' for key, value in self.config().items())})"
 
@@ -389,13 +451,16 @@ class _Formula(Dictionary):
 
     def bind(self, x: Any) -> Design:
         points = as_inputs(x)
-        rows = np.array(self._matrix(points).T, order="C")  # a copy: the caller's x may change later
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = finite(self._matrix(points), "x", self)
+        rows = np.array(values.T, order="C")  # a copy: the caller's x may change later
 
         def evaluate(x_new: Any, indices: Array) -> Array:
             new = as_inputs(x_new, "x_new")
-            if new.shape[1] != points.shape[1]:
+            if self.of_inputs and new.shape[1] != points.shape[1]:
                 raise ValueError(f"x_new has {new.shape[1]} dimensions, the dictionary was bound to {points.shape[1]}")
-            return self._matrix(new)[:, indices]
+            with np.errstate(over="ignore", invalid="ignore"):
+                return finite(self._matrix(new)[:, indices], "x_new", self)
 
         return MatrixDesign(rows, lambda: self._labels(len(rows), points.shape[1]), evaluate, self._everywhere)
 
@@ -406,6 +471,7 @@ class Bias(_Formula):
     """A constant: one column of ones."""
 
     _everywhere = np.ones((1, 1))
+    of_inputs = False
 
     def _matrix(self, points: Array) -> Array:
         return np.ones((len(points), 1))
@@ -428,9 +494,7 @@ class Polynomial(_Formula):
     """All monomials of total degree 1 to `degree` (the constant is `Bias`)."""
 
     def __init__(self, degree: int):
-        if int(degree) != degree or degree < 1:
-            raise ValueError(f"degree={degree!r} must be a whole number of at least 1: use Bias() for the constant")
-        self.degree = int(degree)
+        self.degree = whole_number("degree", degree, 1, ": use Bias() for the constant")
 
     def config(self) -> dict[str, Any]:
         return {"degree": self.degree}
@@ -458,7 +522,7 @@ class Custom(_Formula):
                 f"function must be callable, got {type(function).__name__}: pass a matrix as Columns(matrix)"
             )
         self.function = function
-        self._name = name
+        self._name = instance("name", name, str, "a string")
 
     def __repr__(self) -> str:
         return f"Custom({getattr(self.function, '__name__', 'function')}, name={self._name!r})"
@@ -473,7 +537,8 @@ class Custom(_Formula):
         )
 
     def _matrix(self, points: Array) -> Array:
-        values = np.asarray(self.function(points[:, 0] if points.shape[1] == 1 else points), dtype=np.float64)
+        given = self.function(points[:, 0] if points.shape[1] == 1 else points)
+        values = as_numbers(given, "what the function of Custom returns")
         values = values[:, None] if values.ndim == 1 else values
         if values.ndim != 2 or len(values) != len(points) or values.size == 0 or not np.isfinite(values).all():
             raise ValueError(
@@ -487,15 +552,35 @@ class Custom(_Formula):
 
 
 class Columns(Dictionary):
-    """Any N x M matrix, column by column. x is not needed; at prediction time `x_new` is a matrix with M columns."""
+    """Any N x M matrix, column by column. x is not needed; at prediction time `x_new` is a matrix with M columns.
 
-    def __init__(self, matrix: Any, labels: Sequence[str] | None = None):
-        if labels is None and hasattr(matrix, "columns"):
-            labels = [str(column) for column in matrix.columns]
+    The columns of a data frame keep their names: at prediction those of another frame are found by them, in any order
+    and among others. Beside dictionaries of inputs, as in ``Columns(matrix) + Gaussian(2.0)``, x_new is a pair
+    (points, matrix), or one frame that has the columns of both.
+
+    Parameters
+    ----------
+    matrix : array or data frame of shape (N, M)
+    labels : sequence of str, optional
+        What to call the columns; default their names.
+    names : sequence of str, optional
+        By what to find the columns in a data frame; default the names in `matrix`, if it is one.
+    """
+
+    def __init__(self, matrix: Any, labels: Sequence[str] | None = None, names: Sequence[str] | None = None):
         self.matrix = self._check(matrix, "matrix")
-        if labels is not None and len(labels) != self.matrix.shape[1]:
-            raise ValueError(f"labels has {len(labels)} names for {self.matrix.shape[1]} columns: give one for each")
-        self._given = None if labels is None else [str(label) for label in labels]
+        self.names = self._texts("names", names_of(matrix) if names is None else names)
+        self._given = self.names if labels is None else self._texts("labels", labels)
+
+    def _texts(self, name: str, values: Any) -> list[str] | None:
+        if values is None:
+            return None
+        if isinstance(values, str) or not np.iterable(values):
+            raise ValueError(f"{name}={values!r} must be a sequence of strings: give one for each column")
+        texts, m = [str(value) for value in values], self.matrix.shape[1]
+        if len(texts) != m:
+            raise ValueError(f"{name} has {len(texts)} names for {m} columns: give one for each")
+        return texts
 
     @staticmethod
     def _check(matrix: Any, name: str) -> Array:
@@ -515,13 +600,13 @@ class Columns(Dictionary):
         return f"Columns(<{self.matrix.shape[0]} x {self.matrix.shape[1]}>)"
 
     def config(self) -> dict[str, Any]:
-        return {"matrix": self.matrix, "labels": self._given}
+        return {"matrix": self.matrix, "labels": self._given, "names": self.names}
 
     def bind(self, x: Any = None) -> Design:
         n_columns = self.matrix.shape[1]
 
         def evaluate(x_new: Any, indices: Array) -> Array:
-            new = self._check(x_new, "x_new")
+            new = self._check(in_order(x_new, self.names), "x_new")
             if new.shape[1] != n_columns:
                 raise ValueError(f"x_new has {new.shape[1]} columns, the dictionary has {n_columns}: give all of them")
             return new[:, indices]
@@ -529,7 +614,11 @@ class Columns(Dictionary):
         def labels() -> list[str]:
             return _unique(self._given) if self._given else [f"column {k}" for k in range(n_columns)]
 
-        return MatrixDesign(np.array(self.matrix.T, order="C"), labels, evaluate)
+        return ColumnsDesign(np.array(self.matrix.T, order="C"), labels, evaluate)
+
+
+class ColumnsDesign(MatrixDesign):
+    """A design whose values at new inputs are given, not computed."""
 
 
 class Wavelet(Dictionary):
@@ -547,7 +636,7 @@ class Wavelet(Dictionary):
 
     def __init__(self, name: str = "sym8", level: int | None = None):
         known = pywt.wavelist(kind="discrete")
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
             raise ValueError(f"wavelet name={name!r} is unknown: choose one of {', '.join(known[25:40])}, ...")
         self.wavelet = pywt.Wavelet(name)
         taps = np.asarray(self.wavelet.dec_lo)
@@ -555,9 +644,9 @@ class Wavelet(Dictionary):
         # dmey is announced as orthogonal, but its truncated filter is so only to 5e-3
         if not self.wavelet.orthogonal or np.abs(np.array(lags) - np.eye(1, len(lags))).max() > 1e-8:
             raise ValueError(f"wavelet name={name!r} is not orthogonal: choose a 'haar', 'db', 'sym' or 'coif' wavelet")
-        if level is not None and (int(level) != level or level < 1):
-            raise ValueError(f"level={level!r} must be a whole number of at least 1, or None for the deepest")
-        self._name, self.level = name, None if level is None else int(level)
+        self._name, self.level = name, None
+        if level is not None:
+            self.level = whole_number("level", level, 1, ", or None for the deepest")
 
     def __repr__(self) -> str:
         return f"Wavelet({self._name!r}, level={self.level})"
@@ -727,6 +816,41 @@ class WaveletDesign(Design):
         return [f"{self._wavelet.name} {names[row]}[{place}]" for row, place in zip(rows, places, strict=True)]
 
 
+class Pair(NamedTuple):
+    """New inputs of a union in which `Columns` stand beside dictionaries of points."""
+
+    points: Any
+    matrix: Any
+
+
+def inputs_for(dictionary: Dictionary, x_new: Any, dimension: int, names: list[str] | None) -> Any:
+    """New inputs, as a user gave them, in the form in which the design of a dictionary takes them.
+
+    `dimension` and `names` are those of the training inputs. Columns of a data frame are found by name; a pair, or a
+    frame with the columns of both, serves a union in which `Columns` stand beside dictionaries of points.
+    """
+    matrices = [part for part in dictionary.parts if isinstance(part, Columns)]
+    others = [part for part in dictionary.parts if not isinstance(part, Columns)]
+    if x_new is None or not matrices:
+        return in_order(x_new, names)
+    for part in matrices:  # also of those of which no column was kept
+        in_order(x_new[-1] if isinstance(x_new, tuple) and x_new else x_new, part.names)
+    of_points = [part for part in others if not isinstance(part, Bias)]
+    if not of_points:  # a bias only has to know how many rows there are
+        return Pair(np.zeros(len(x_new)), x_new) if others and _is_frame(x_new) else x_new
+    if isinstance(x_new, tuple) and len(x_new) == 2:
+        return Pair(in_order(x_new[0], names), x_new[1])
+    if _is_frame(x_new) and names is not None:
+        return Pair(in_order(x_new, names), x_new)
+    width = as_inputs(x_new, "x_new").shape[1]
+    if any(width != wanted for wanted in (dimension, *(part.matrix.shape[1] for part in matrices))):
+        raise ValueError(
+            f"x_new must be a pair (points, matrix), got {type(x_new).__name__}: {of_points[0].name} is a function of "
+            "points, and Columns need a matrix"
+        )
+    return x_new
+
+
 class Union(Dictionary):
     """Several dictionaries side by side; written ``a + b``."""
 
@@ -784,9 +908,21 @@ class UnionDesign(Design):
         return values[:, 0] if np.ndim(indices) == 0 else values
 
     def evaluate(self, x_new: Any, indices: Any) -> Array:
-        return self._gather(
-            indices, lambda design, chosen: design.evaluate(x_new, chosen), len(as_inputs(x_new, "x_new"))
-        )
+        given = self._given(x_new)
+        rows = {len(new) if _is_frame(new) else len(as_inputs(new, "x_new")) for new in given.values()}
+        if len(rows) != 1:
+            raise ValueError(f"x_new has {sorted(rows)} rows of points and of the matrix: make them equal")
+        return self._gather(indices, lambda design, chosen: design.evaluate(given[design], chosen), rows.pop())
+
+    def _given(self, x_new: Any) -> dict[Design, Any]:
+        """What each design is evaluated at. Several `Columns` may share a matrix that has the columns of all."""
+        points, matrix = x_new if isinstance(x_new, Pair) else (x_new, x_new)
+        tables = [design for design in self.designs if isinstance(design, ColumnsDesign)]
+        given = {design: matrix if design in tables else points for design in self.designs}
+        ends = np.cumsum([design.n_columns for design in tables])
+        if len(tables) > 1 and not _is_frame(matrix) and as_inputs(matrix, "x_new").shape[1] == ends[-1]:
+            given |= zip(tables, np.split(as_inputs(matrix, "x_new"), ends[:-1], axis=1), strict=True)
+        return given
 
     def project(self, vector: Array) -> Array:
         return np.concatenate([design.project(vector) for design in self.designs])

@@ -33,11 +33,12 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.diagnostics import effective_sample_size
 
+from .checks import flag, instance, noise_pair, whole_number
 from .map_fit import MapFit
 from .posterior import model_arguments, workers
 from .priors import Prior
 from .problem import Noise, Problem
-from .sampling import _ROUND, SamplingWarning, _Bar, _Chains, _check_count, _new_settings, _Settings, _start
+from .sampling import _ROUND, SamplingWarning, _Bar, _Chains, _new_settings, _Settings, _start
 from .tempering import TemperedExchange, check_noise_prior, ladder
 
 Array = np.ndarray
@@ -132,12 +133,12 @@ def log_evidence(
     SamplingWarning
         If some swap is accepted with a probability below 0.1, or the draws are too few to trust the standard error.
     """
-    if not isinstance(fit, MapFit):
-        raise ValueError(f"fit must be a MapFit, got {type(fit).__name__}: call fit_map first")
-    if prior is not None and not isinstance(prior, Prior):
-        raise ValueError(f"prior must be a Prior such as Smoothness('BIC') or Jeffreys(), got {prior!r}")
-    _check_count("num_rungs", num_rungs, 2)
-    _check_count("num_samples", num_samples, 20)
+    instance("fit", fit, MapFit, "a MapFit", "call fit_map first")
+    if prior is not None:
+        instance("prior", prior, Prior, "a Prior such as Smoothness('BIC') or Jeffreys()")
+    flag("progress", progress)
+    whole_number("num_rungs", num_rungs, 2)
+    whole_number("num_samples", num_samples, 20)
     rungs: Any = num_rungs if powers is None else powers
     if ladder(rungs)[-1] != 0:
         raise ValueError(f"powers={powers!r} must end at 0: the evidence is measured from the prior")
@@ -175,8 +176,7 @@ def _with_noise_prior(problem: Problem, noise_prior: Any) -> Problem:
     if noise_prior is not None:
         if noise.fixed:
             raise ValueError(f"noise_prior={noise_prior!r}, but the fit's noise_variance is known: leave one out")
-        if np.shape(noise_prior) != (2,):
-            raise ValueError(f"noise_prior={noise_prior!r} must be a pair (g, h) of positive numbers")
+        noise_pair(noise_prior)
         noise = Noise(None, float(noise_prior[0]), float(noise_prior[1]) / unit)
     if not noise.fixed:
         check_noise_prior((noise.shape, noise.rate * unit))

@@ -62,6 +62,7 @@ from numpyro import distributions as dist
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import is_prng_key
 
+from .checks import noise_pair, positive, whole_number
 from .distributions import (
     GammaPrecision,
     Orthonormal,
@@ -371,16 +372,17 @@ class ExchangeGibbs(MCMCKernel):
         self._prior = Smoothness("BIC") if prior is None else prior
         if not isinstance(self._prior, Prior | BoundPrior):
             raise TypeError(f"prior={prior!r} must be a Prior such as Smoothness('BIC'), or a bound one")
-        if noise_variance is not None and not (np.ndim(noise_variance) == 0 and 0 < noise_variance < np.inf):
-            raise ValueError(f"noise_variance={noise_variance!r} must be a positive number, or None to sample it")
-        if noise_prior is not None and not (np.shape(noise_prior) == (2,) and all(x >= 0 for x in noise_prior)):
-            raise ValueError(f"noise_prior={noise_prior!r} must be a pair (g, h) of numbers >= 0")
-        if num_exchanges is not None and num_exchanges < 0:
-            raise ValueError(f"num_exchanges={num_exchanges!r} must be a number >= 0, or None for one a column")
-        if num_noise_steps < 1:
-            raise ValueError(f"num_noise_steps={num_noise_steps!r} must be at least 1")
-        if grid_size < 2 or grid_size % 2:
+        if noise_variance is not None:
+            positive("noise_variance", noise_variance, ", or None to sample it")
+        if noise_prior is not None:
+            noise_pair(noise_prior)
+        if num_exchanges is not None:
+            whole_number("num_exchanges", num_exchanges, 0, ", or None for one a column")
+        whole_number("num_noise_steps", num_noise_steps, 1)
+        if whole_number("grid_size", grid_size, 2) % 2:
             raise ValueError(f"grid_size={grid_size!r} must be an even number, at least 2")
+        if fixed_alpha is not None:
+            free_columns(fixed_alpha, np.size(fixed_alpha))
         self._noise_variance, self._noise_prior, self._fixed_alpha = noise_variance, noise_prior, fixed_alpha
         self._num_exchanges, self._num_noise_steps, self._grid_size = num_exchanges, num_noise_steps, grid_size
 

@@ -24,6 +24,7 @@ from scipy.special import gammaln, ndtri
 from . import dictionary as dictionaries
 from . import priors
 from .augmentation import augment, is_local, own_kernels
+from .checks import choice, file_path, flag, instance, noise_pair, positive, seed_number, whole_number
 from .closed_form import is_orthonormal, solve_orthonormal
 from .dictionary import Design, Dictionary
 from .evidence import SingularModelError, diagonal_of_inverse
@@ -141,8 +142,14 @@ class MapFit:
         """Variance of the intercept given alpha and sigma^2, in units of sigma^2: a mean of N; none if it is zero."""
         return self._design.centered / len(self.t)
 
+    def inputs(self, x_new: Any) -> Any:
+        """New inputs as the design takes them: the columns of a data frame in the order of the training inputs."""
+        dimension = 1 if self.x is None or self.x.ndim == 1 else self.x.shape[1]
+        return dictionaries.inputs_for(self.dictionary, x_new, dimension, self.settings.get("x_names"))
+
     def curve(self, x_new: Any = None) -> Array:
         """Posterior mean of the function that the kept columns make, at new inputs or at the training inputs (None)."""
+        x_new = self.inputs(x_new)
         return self._design.curve(x_new, self.active, self.mean) + self.offset
 
     def predict(
@@ -160,7 +167,9 @@ class MapFit:
         Parameters
         ----------
         x_new : array, optional
-            Shape (K,) or (K, d); for `Columns` a K x M matrix.
+            Shape (K,) or (K, d); for `Columns` a K x M matrix, and where these stand beside dictionaries of inputs a
+            pair (points, matrix). If the training inputs were a data frame, the columns of another one are found by
+            their names, in any order and among others; those of an array are taken as they come.
         noise : bool
             Whether the sd is that of a new observation (T01 eq. 22) or of the function alone.
         augment : bool, optional
@@ -179,12 +188,17 @@ class MapFit:
         mean, sd : arrays of shape (K,)
             Or one array, if quantiles or draws are asked for.
         """
+        flag("noise", noise)
+        x_new = self.inputs(x_new)
         known = self._design.curve(x_new, self.active, self.mean)
         variance = self._part_variance(x_new, np.arange(len(self.active)))
+        if augment is not None:
+            flag("augment", augment)
         augment = is_local(self.dictionary) and self.x is not None if augment is None else augment
         shift, more = self._augmented(x_new) if augment else (0.0, 0.0)
         if draws is not None:
-            rng = np.random.default_rng(seed)
+            draws = whole_number("draws", draws, 1)
+            rng = np.random.default_rng(seed_number(seed))
             curves = [self._design.curve(x_new, self.active, w) for w in self._draw_weights(rng, draws)]
             normal = rng.standard_normal((draws, len(known) + 1))
             common = np.sqrt(self.noise_variance * self.intercept_share) * normal[:, :1]
@@ -223,6 +237,8 @@ class MapFit:
 
         With `with_sd` a pair for each: the curve, and the standard deviation of the part's function.
         """
+        flag("with_sd", with_sd)
+        x_new = self.inputs(x_new)
         curves: dict[str, Any] = {}
         for part in dictionaries.parts_of(self.dictionary, self._design):
             mine = np.flatnonzero((self.active >= part.start) & (self.active < part.stop))
@@ -287,8 +303,8 @@ class MapFit:
         them. A pruned column has weight zero and its precision at the prior's upper bound. To compare by leave-one-out
         use `compare`: `az.loo` cannot take terms that do not vary.
         """
-        if not isinstance(num_draws, int | np.integer) or num_draws < 4:
-            raise ValueError(f"num_draws={num_draws!r} must be a whole number of at least 4")
+        whole_number("num_draws", num_draws, 4)
+        seed = seed_number(seed)
         problem, m, shape = self.problem(), self.n_columns, (1, int(num_draws))
         unit = problem.norms / problem.scale
         alpha = np.broadcast_to(problem.prior.high, (m,)).copy()
@@ -311,7 +327,7 @@ class MapFit:
 
     def save(self, path: Any) -> Path:
         """Write the fit to one .npz file (no pickle). Written beside and renamed: a kill never leaves half a file."""
-        return _save(self, Path(path))
+        return _save(self, file_path("path", path))
 
     @staticmethod
     def load(path: Any, dictionary: Dictionary | None = None) -> MapFit:
@@ -319,7 +335,9 @@ class MapFit:
 
         Raises ValueError for a file that is damaged or something else; nothing in it is executed.
         """
-        return _load(_with_suffix(Path(path)), dictionary)
+        if dictionary is not None:
+            instance("dictionary", dictionary, Dictionary, "a Dictionary", "give the one that was fitted")
+        return _load(_with_suffix(file_path("path", path)), dictionary)
 
 
 def as_levels(quantiles: Any) -> Array:
@@ -409,6 +427,31 @@ def draws_to_arviz(
     return arviz_io.to_arviz(groups, coords, attrs)
 
 
+def draws_from_arviz(fit: MapFit, post: Any) -> tuple[Array, Array]:
+    """alpha of shape (chain, draw, M) and noise variance of shape (chain, draw), both in the user's units.
+
+    Raises
+    ------
+    ValueError
+        Unless they were drawn for the data and the dictionary of the fit.
+    """
+    from . import arviz_io
+
+    posterior = arviz_io.group(post, "posterior")
+    missing = [name for name in ("alpha", "noise_variance") if name not in posterior]
+    if missing:
+        raise ValueError(f"post has no {' and no '.join(missing)}: give what sample returned")
+    alpha = posterior["alpha"].transpose("chain", "draw", ...)
+    if alpha.ndim != 3 or alpha.shape[-1] != fit.n_columns:
+        raise ValueError(f"post has {alpha.shape[-1]} columns, fit {fit.n_columns}: give the draws of this fit")
+    labels = alpha[alpha.dims[-1]].values  # numbers in draws that somebody else made
+    if labels.dtype.kind in "OUT" and list(labels) != fit.design.labels:
+        raise ValueError("post was drawn for another dictionary of the same size: give the draws of this fit")
+    if not np.array_equal(arviz_io.group(post, "observed_data")["t"].values, fit.t):
+        raise ValueError("post was drawn for other targets: give the draws of this fit")
+    return alpha.values, posterior["noise_variance"].transpose("chain", "draw").values
+
+
 def fit_map(
     x: Any,
     t: Any,
@@ -432,7 +475,8 @@ def fit_map(
     Parameters
     ----------
     x : array of shape (N,) or (N, d), or None
-        Inputs. None means 0, 1, 2, ...; `Columns` needs none.
+        Inputs. None means 0, 1, 2, ...; `Columns` needs none. The columns of a data frame keep their names, see
+        `MapFit.predict`. Dates and times are refused: give numbers, such as the days since the first.
     t : array of shape (N,)
         Targets.
     dictionary : Dictionary
@@ -527,11 +571,18 @@ def fit_silently(
     """`fit_map` without its warning, which a caller could only silence for the whole process."""
     prior = Smoothness("BIC") if prior is None else prior
     _check_choices(dictionary, prior, method, selection, space, noise_variance, noise_prior, max_steps, start)
+    for name, value in (("center", center), ("progress", progress)):
+        flag(name, value)
+    exchange = flag("exchange", exchange, none="for greedy selection only")
+    closed_form = flag("closed_form", closed_form, none="to use it where there is one")
+    seed = seed_number(seed)
     t = _as_targets(t)
+    x_names = dictionaries.names_of(x)
     x = _as_training_inputs(x, len(t), dictionary)
     design = dictionary.bind(x)
     if design.n_rows != len(t):
         raise ValueError(f"t has length {len(t)} and the dictionary has {design.n_rows} rows: make them equal")
+    _check_sizes(design, t)
     problem = standardise(design, t, prior, noise_variance, noise_prior, center, space)
     problem.prior.require_mode()
     if method == "mackay" and problem.prior.e < 0:
@@ -547,6 +598,7 @@ def fit_silently(
         "method": method,
         "selection": selection,
         "seed": seed,
+        "x_names": x_names,
     }
     return to_user_units(problem, solution, x, t, dictionary, prior, settings)
 
@@ -590,38 +642,23 @@ def _check_choices(
     max_steps: Any,
     start: Any,
 ) -> None:
-    if not isinstance(dictionary, Dictionary):
-        raise ValueError(
-            f"dictionary must be a Dictionary, got {type(dictionary).__name__}: wrap a matrix in Columns(...)"
-        )
-    if not isinstance(prior, Prior):
-        raise ValueError(f"prior must be a Prior such as Smoothness('BIC') or Flat(), got {prior!r}")
-    for name, value, known in (
-        ("method", method, ("fast", "mackay", "em")),
-        ("selection", selection, ("greedy", "random", "cyclic")),
-        ("space", space, (None, "alpha", "log")),
-    ):
-        if value not in known:
-            raise ValueError(f"{name}={value!r} is unknown: choose one of {known}")
+    instance("dictionary", dictionary, Dictionary, "a Dictionary", "wrap a matrix in Columns(...)")
+    instance("prior", prior, Prior, "a Prior such as Smoothness('BIC') or Flat()")
+    choice("method", method, ("fast", "mackay", "em"))
+    choice("selection", selection, ("greedy", "random", "cyclic"))
+    choice("space", space, (None, "alpha", "log"))
     if method != "fast" and isinstance(prior, Smoothness) and prior.c not in (0, "None"):
         raise ValueError(
             f"method={method!r} is T01's update and knows no smoothness term: use method='fast' with {prior}"
         )
-    if noise_variance is not None and not (_are_numbers(noise_variance, ()) and 0 < noise_variance < np.inf):
-        raise ValueError(f"noise_variance={noise_variance!r} must be positive and finite, or None to estimate it")
-    if noise_prior is not None and not (
-        _are_numbers(noise_prior, (2,)) and all(0 <= value < np.inf for value in noise_prior)
-    ):
-        raise ValueError(f"noise_prior={noise_prior!r} must be two finite numbers (g, h) >= 0")
-    if max_steps is not None and not (_are_numbers(max_steps, ()) and max_steps >= 1):
-        raise ValueError(f"max_steps={max_steps!r} must be a whole number of at least 1, or None")
-    if start is not None and not isinstance(start, MapFit):
-        raise ValueError(f"start must be a MapFit, got {type(start).__name__}: fit one first")
-
-
-def _are_numbers(value: Any, shape: tuple[int, ...]) -> bool:
-    array = np.asarray(value) if np.ndim(value) <= 1 else np.empty(0)
-    return array.shape == shape and array.dtype.kind in "iuf"
+    if noise_variance is not None:
+        positive("noise_variance", noise_variance, ", or None to estimate it")
+    if noise_prior is not None:
+        noise_pair(noise_prior)
+    if max_steps is not None:
+        whole_number("max_steps", max_steps, 1, ", or None")
+    if start is not None:
+        instance("start", start, MapFit, "a MapFit", "fit one first")
 
 
 def _as_targets(t: Any) -> Array:
@@ -647,7 +684,25 @@ def _as_training_inputs(x: Any, n: int, dictionary: Dictionary) -> Array | None:
     points = dictionaries.as_inputs(x)
     if len(points) != n:
         raise ValueError(f"x has length {len(points)} and t has length {n}: make them equal")
+    names = dictionaries.names_of(x)
+    for part in dictionary.parts:
+        centered = getattr(part, "center_names", None)
+        if names and centered and sorted(names) == sorted(centered) and names != centered:
+            raise ValueError(f"centers have the columns {centered} and x has {names}: put them in the same order")
     return points[:, 0].copy() if np.ndim(x) == 1 else points.copy()
+
+
+def _check_sizes(design: Design, t: Array) -> None:
+    """Precisions are of size |column|^2 / spread(t)^2, which must be a float, as must the square of either."""
+    with np.errstate(over="ignore"):
+        norms = design.norms()
+    norms, spread = norms[norms > 0], np.ptp(t) or np.abs(t).max() or 1.0
+    for size in (norms.min(), norms.max()) if len(norms) else ():
+        if not (1e-153 < size < 1e153 and 1e-153 < size / spread < 1e153):
+            raise ValueError(
+                f"dictionary has a column of size {size:.1g} and t varies by {spread:.1g}: precisions, which go with "
+                "the square of their ratio, would leave the range of floats: change the units of either"
+            )
 
 
 def standardise(

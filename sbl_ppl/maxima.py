@@ -34,12 +34,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from . import arviz_io
-from .canvas import DATA, ORANGE, SERIES, add_legend, check_count, new_axes
+from .canvas import DATA, ORANGE, SERIES, add_legend, new_axes
+from .checks import choice, file_path, flag, instance, number, positive, seed_number, whole_number
 from .dictionary import Dictionary, parts_of
 from .map_fit import (
     ConvergenceWarning,
     MapFit,
+    draws_from_arviz,
     draws_to_arviz,
     fit_arrays,
     fit_of_arrays,
@@ -630,12 +631,11 @@ class MaximaAtlas:
             the two variances). "support": one minus the mean, over the columns of both, of the largest |correlation| of
             each with a column of the other: 0 for the same columns, near 0 for neighbours, 1 for orthogonal ones.
         """
+        choice("by", by, ("curve", "support"))
         if by == "curve":
             difference = self.curves[:, None] - self.curves
             noise = np.array([maximum.noise_variance for maximum in self.maxima])
             return np.sqrt((difference**2).mean(axis=-1) / (0.5 * (noise[:, None] + noise)))
-        if by != "support":
-            raise ValueError(f"by={by!r} is unknown: choose 'curve' or 'support'")
         rows = [self._problem.columns(maximum.fit.active) for maximum in self.maxima]
         return np.array([[_support_distance(a, b) for b in rows] for a in rows]).reshape(len(rows), len(rows))
 
@@ -648,6 +648,7 @@ class MaximaAtlas:
             Mean distance up to which two clusters are joined, in the units of `distances`.
         by : {"curve", "support"}
         """
+        positive("threshold", threshold)
         distance = self.distances(by)
         if len(distance) < 2:
             return np.zeros(len(distance), dtype=np.intp)
@@ -673,10 +674,11 @@ class MaximaAtlas:
             stands where it could hold so many degrees of freedom alone, e.g. 0.01; then the ends lie a little lower
             than the maxima.
         """
-        if not isinstance(points, int | np.integer) or points < 2:
-            raise ValueError(f"points={points!r} must be a whole number of at least 2")
-        if absent is not None and not 0 < absent < 1:
-            raise ValueError(f"absent={absent!r} must lie between 0 and 1, or be None")
+        for name, end in (("first", first), ("second", second)):
+            whole_number(name, end, 0, most=len(self) - 1)
+        whole_number("points", points, 2)
+        if absent is not None:
+            number("absent", absent, lambda x: 0 < x < 1, "between 0 and 1, or None")
         problem = self._problem
         ends = [_start_of(problem, self.maxima[k].fit) for k in (first, second)]
         index = np.union1d(ends[0][0], ends[1][0])
@@ -688,7 +690,7 @@ class MaximaAtlas:
 
     def barriers(self, count: int = 10, absent: float | None = None) -> Array:
         """`Line.barrier` between all pairs of the best few maxima, in nats."""
-        k = min(count, len(self))
+        k = min(whole_number("count", count, 1), len(self))
         table = np.zeros((k, k))
         for i, j in zip(*np.triu_indices(k, 1), strict=True):
             table[i, j] = table[j, i] = self.line(int(i), int(j), absent=absent).barrier
@@ -734,13 +736,15 @@ class MaximaAtlas:
         -------
         BasinMass
         """
-        if method not in ("ascend", "nearest"):
-            raise ValueError(f"method={method!r} is unknown: choose 'ascend' or 'nearest'")
-        if not isinstance(draws, int | np.integer) or draws < 1:
-            raise ValueError(f"draws={draws!r} must be a whole number of at least 1")
+        choice("method", method, ("ascend", "nearest"))
+        whole_number("draws", draws, 1)
+        number("within", within, lambda x: x > 0, "a positive number")
+        number("absent", absent, lambda x: 0 < x < 1, "between 0 and 1")
+        exchange = flag("exchange", exchange, none="to do as the atlas did")
+        flag("progress", progress)
         _check_executor(executor)
         problem, best = self._problem, self.best  # an empty atlas has no basins
-        alpha, noise = _draws_of(post, best.fit)
+        alpha, noise = draws_from_arviz(best.fit, post)
         chosen = np.unique(
             np.linspace(0, alpha.shape[1] - 1, max(1, min(alpha.shape[1], draws // len(alpha)))).astype(int)
         )
@@ -831,7 +835,7 @@ class MaximaAtlas:
 
     def save(self, path: Any) -> Path:
         """Write the atlas to one .npz file (no pickle). Written beside and renamed: a kill never leaves half a file."""
-        return _save(self, Path(path))
+        return _save(self, file_path("path", path))
 
     @staticmethod
     def load(path: Any, dictionary: Dictionary | None = None) -> MaximaAtlas:
@@ -839,7 +843,7 @@ class MaximaAtlas:
 
         Raises ValueError for a file that is damaged or something else; nothing in it is executed.
         """
-        return _load(_with_suffix(Path(path)), dictionary)
+        return _load(_with_suffix(file_path("path", path)), dictionary)
 
     def __repr__(self) -> str:
         total = len(self.restarts["kind"])
@@ -889,7 +893,7 @@ class MaximaAtlas:
         from matplotlib.colors import LinearSegmentedColormap
         from scipy.ndimage import maximum_filter1d
 
-        check_count(count, "count")
+        whole_number("count", count, 1)
         shown, fit = self.maxima[:count], self.best.fit
         ax = new_axes(1, (8.0, 4.0))[0] if ax is None else ax
         raster = np.full((len(shown), fit.n_columns), -1.0)
@@ -965,7 +969,7 @@ class MaximaAtlas:
         Axes
             That of the curves; in a new figure ``ax.figure.axes[1]`` is that of the differences.
         """
-        check_count(count, "count")
+        whole_number("count", count, 1)
         fit, shown = self.best.fit, self.maxima[:count]
         if fit.x is not None and fit.x.ndim > 1 and fit.x.shape[1] > 1:
             raise ValueError(f"a curve needs one-dimensional inputs, and x has shape {fit.x.shape}: look at `curves`")
@@ -1025,21 +1029,6 @@ def _whole(axis: Any) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-
-
-def _draws_of(post: Any, fit: MapFit) -> tuple[Array, Array]:
-    """alpha of shape (chain, draw, M) and noise variance of shape (chain, draw), both in the user's units."""
-    posterior = arviz_io.group(post, "posterior")
-    missing = [name for name in ("alpha", "noise_variance") if name not in posterior]
-    if missing:
-        raise ValueError(f"post has no {' and no '.join(missing)}: give what sample returned")
-    alpha = posterior["alpha"].transpose("chain", "draw", ...).values
-    if alpha.ndim != 3 or alpha.shape[-1] != fit.n_columns:
-        raise ValueError(f"post has {alpha.shape[2:]} columns, the atlas {fit.n_columns}: use the same dictionary")
-    seen = arviz_io.group(post, "observed_data")["t"].values
-    if seen.shape != fit.t.shape or not np.allclose(seen, fit.t):
-        raise ValueError("post was drawn for other targets than the atlas: sample the posterior of the same data")
-    return alpha, posterior["noise_variance"].transpose("chain", "draw").values
 
 
 def _start_of_draw(problem: Problem, alpha: Array, noise_variance: float, absent: float) -> Start:
@@ -1129,6 +1118,8 @@ def explore_maxima(
     A search costs what `fit_map` does; one from the full model O(M^3) more, so leave "full" out where M is thousands.
     """
     _check(restarts, seed, executor, exchange, starts, selection, tolerance)
+    for fit in given if np.iterable(given) else (given,):
+        instance("given", fit, MapFit, "a sequence of MapFits", "fit this dictionary first")
     reference = fit_silently(
         x,
         t,
@@ -1169,24 +1160,21 @@ def explore_maxima(
 
 
 def _check(restarts: Any, seed: Any, executor: Any, exchange: Any, starts: Any, selection: Any, tolerance: Any) -> None:
-    for name, value, least in (("restarts", restarts, 1), ("seed", seed, 0)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-            raise ValueError(f"{name}={value!r} must be a whole number of at least {least}")
+    whole_number("restarts", restarts, 1)
+    seed_number(seed)
     _check_executor(executor)
-    if exchange not in (None, True, False):
-        raise ValueError(f"exchange={exchange!r} must be True, False, or None to use it in every other round")
-    if isinstance(starts, str) or not len(starts) or not set(starts) <= set(KINDS):
+    flag("exchange", exchange, none="to use it in every other round")
+    kinds = () if isinstance(starts, str) or not np.iterable(starts) else tuple(starts)
+    if not kinds or not all(kind in KINDS for kind in kinds):
         raise ValueError(f"starts={starts!r} must be a sequence of some of {KINDS}")
-    if selection not in ("random", "greedy", "cyclic"):
-        raise ValueError(f"selection={selection!r} is unknown: choose one of ('random', 'greedy', 'cyclic')")
-    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float | np.number) or not 0 < tolerance < np.inf:
-        raise ValueError(f"tolerance={tolerance!r} must be a positive number")
+    choice("selection", selection, ("random", "greedy", "cyclic"))
+    positive("tolerance", tolerance)
 
 
 def _as_starts(setup: Setup, given: Sequence[MapFit]) -> list[Start]:
     m = setup.dictionary.bind(setup.x).n_columns if len(given) else 0
     for fit in given:
-        if not isinstance(fit, MapFit) or fit.n_columns != m:
+        if fit.n_columns != m:
             raise ValueError(f"given must hold fits to this dictionary of {m} columns, got {fit!r}")
     problem = setup.problem() if len(given) else None
     return [_start_of(problem, fit) for fit in given] if problem else []

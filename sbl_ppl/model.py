@@ -22,6 +22,8 @@ import numpyro
 from numpyro import distributions as dist
 from numpyro.util import not_jax_tracer
 
+from .checks import choice, instance, positive, whole_number
+from .dictionary import as_numbers
 from .distributions import GammaPrecision, Orthonormal, PowerPrecision, SmoothnessPrecision, SparseNormal, check_digits
 from .priors import BoundPrior, Prior, Smoothness
 
@@ -51,6 +53,12 @@ def precision(
     scale2 : array_like
         Mean square of t. Bounds that the prior does not give are 1e-10 and 1e10 times norm2 / scale2.
     """
+    instance("prior", prior, (Prior, BoundPrior), "a Prior such as Smoothness('BIC') or Jeffreys()")
+    if num_obs is not None:
+        whole_number("num_obs", num_obs, 1)
+    for name, value in (("noise_variance", noise_variance), ("norm2", norm2), ("scale2", scale2)):
+        if value is None or isinstance(value, str | bool):
+            raise ValueError(f"{name}={value!r} must be a number or an array of numbers")
     bound = prior if isinstance(prior, BoundPrior) else prior.natural(num_obs, norm2, scale2)
     low, high = bound.low, bound.high
     family: dist.Distribution
@@ -86,7 +94,7 @@ def free_columns(fixed_alpha: Any, num_columns: int) -> np.ndarray:
     """Indices of the columns whose precision is to be sampled."""
     if fixed_alpha is None:
         return np.arange(num_columns)
-    fixed = np.asarray(fixed_alpha, dtype=np.float64)
+    fixed = as_numbers(fixed_alpha, "fixed_alpha")
     if fixed.shape != (num_columns,) or not np.all(np.isnan(fixed) | (fixed > 0)):
         raise ValueError(
             f"fixed_alpha must hold {num_columns} numbers, one a column: positive, or NaN where the precision is "
@@ -95,13 +103,12 @@ def free_columns(fixed_alpha: Any, num_columns: int) -> np.ndarray:
     return np.flatnonzero(np.isnan(fixed))
 
 
-def _check(design: Any, t: Any, prior: Any, noise_prior: Any, weights: str | None) -> None:
+def _check(design: Any, t: Any, prior: Any, noise_variance: Any, noise_prior: Any, weights: str | None) -> None:
     """Raise ValueError, with the argument's name, for what cannot be a model; of what is traced only shapes are known.
 
     With NumPy: inside a trace JAX would trace these tests too.
     """
-    if weights not in (None, "centered", "noncentered"):
-        raise ValueError(f"weights={weights!r} is unknown: choose 'centered', 'noncentered' or None")
+    choice("weights", weights, (None, "centered", "noncentered"))
     if isinstance(design, Orthonormal):
         if weights:
             raise ValueError(f"weights={weights!r} needs the columns: give them as a matrix instead of Orthonormal")
@@ -110,17 +117,18 @@ def _check(design: Any, t: Any, prior: Any, noise_prior: Any, weights: str | Non
         raise ValueError(f"design has shape {np.shape(design)}: give a matrix (N, M) or Orthonormal(N)")
     else:
         num_obs = np.shape(design)[0]
-        known = np.asarray(design) if not_jax_tracer(design) else np.ones((1, 1))
+        known = as_numbers(design, "design") if not_jax_tracer(design) else np.ones((1, 1))
         # a column of zeros has no norm to measure a prior by; a prior that is bound already has its measures
         if not (np.isfinite(known).all() and (isinstance(prior, BoundPrior) or known.any(axis=0).all())):
             raise ValueError("design has a column of zeros, or values that are not finite: remove them")
     if t is not None and np.shape(t) != (num_obs,):
         raise ValueError(f"t has shape {np.shape(t)} and design has {num_obs} rows: make them equal")
-    known = np.ones(1) if t is None or not not_jax_tracer(t) else np.asarray(t)
+    known = np.ones(1) if t is None or not not_jax_tracer(t) else as_numbers(t, "t")
     if not (np.isfinite(known).all() and known.any()):
         raise ValueError("t is zero everywhere, or holds values that are not finite: there is no spread to measure by")
-    if not isinstance(prior, Prior | BoundPrior):
-        raise ValueError(f"prior must be a Prior such as Smoothness('BIC') or Jeffreys(), got {prior!r}")
+    instance("prior", prior, (Prior, BoundPrior), "a Prior such as Smoothness('BIC') or Jeffreys()")
+    if noise_variance is not None and not_jax_tracer(noise_variance):
+        positive("noise_variance", noise_variance, ", or None to sample it")
     if noise_prior is not None:
         pair = tuple(noise_prior) if np.ndim(noise_prior) == 1 else ()
         if len(pair) != 2 or any(not_jax_tracer(value) and not value >= 0 for value in pair):
@@ -177,10 +185,12 @@ def model(
         In float32, if that has too few digits for the design: run inside ``jax.enable_x64(True)``.
     """
     prior = Smoothness("BIC") if prior is None else prior
-    _check(design, t, prior, noise_prior, weights)
+    _check(design, t, prior, noise_variance, noise_prior, weights)
+    instance("prefix", prefix, str, "a string")
     orthonormal = isinstance(design, Orthonormal)
     t = None if t is None else jnp.asarray(t)
     num_obs, num_columns = (design.num_obs, design.num_obs) if orthonormal else np.shape(design)
+    free = free_columns(fixed_alpha, num_columns)
     norm2 = 1.0 if orthonormal else jnp.sum(jnp.asarray(design) ** 2, 0)
     if weights is None and num_columns > num_obs:
         check_digits(design, wide=True)
@@ -191,7 +201,6 @@ def model(
         noise_variance = numpyro.sample(name("noise_variance"), noise_prior_distribution(g, h))
     if isinstance(prior, Prior):
         prior = prior.natural(num_obs, norm2, scale2)
-    free = free_columns(fixed_alpha, num_columns)
     # One normaliser serves all columns where they have one prior
     components = precision(prior.at(free), noise_variance).expand([len(free)]).to_event(1)
     alpha = numpyro.sample(name("alpha"), components)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .canvas import BLUE, DATA, ORANGE, SERIES, TRUTH, add_legend, check_count, new_axes
-from .dictionary import Kernel, as_inputs, parts_of
+from .canvas import BLUE, DATA, ORANGE, SERIES, TRUTH, add_legend, new_axes
+from .checks import flag, instance, whole_number
+from .dictionary import Kernel, Pair, as_inputs, as_numbers, parts_of
 from .map_fit import MapFit
 
 if TYPE_CHECKING:
@@ -57,7 +58,9 @@ def plot_fit(
         If the inputs are not one-dimensional, or `truth` does not match the curve.
     """
     points = _points_of(fit)
-    grid, at, order = _grid_of(points, x_new)
+    flag("noise", noise)
+    _check_axes("ax", ax)
+    grid, at, order = _grid_of(fit, points, x_new)
     mean, sd = (values[order] for values in fit.predict(at, noise=noise))
     known = None if truth is None else _curve_from(truth, "truth", grid, order)
     ax = new_axes()[0] if ax is None else ax
@@ -111,13 +114,17 @@ def plot_contributions(
         If the inputs are not one-dimensional, or the number of axes or of truths is not that of the parts.
     """
     points = _points_of(fit)
-    grid, at, order = _grid_of(points, x_new)
+    grid, at, order = _grid_of(fit, points, x_new)
     parts = parts_of(fit.dictionary, fit.design)
+    if truth is not None and (isinstance(truth, str) or not np.iterable(truth)):
+        raise ValueError(f"truth={truth!r} must be a sequence: give an array, a function or None for each part")
     truth = [None] * len(parts) if truth is None else list(truth)
     if len(truth) != len(parts):
         raise ValueError(f"truth has {len(truth)} entries for {len(parts)} parts: give one for each, or None for some")
     known = [None if entry is None else _curve_from(entry, "truth", grid, order) for entry in truth]
     given = None if axes is None else np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
+    if given is not None:
+        _check_axes("axes", *given)
     if given is not None and len(given) not in (1, len(parts)):
         raise ValueError(f"axes has {len(given)} axes for {len(parts)} parts: give one, or one per part")
     together = given is not None and len(given) < len(parts)
@@ -175,6 +182,8 @@ def plot_shrinkage(fit: MapFit, ax: Axes | None = None, limit: float | None = No
         If the least-squares weights are not unique, as for a dictionary with more columns than data, or `limit` is not
         positive.
     """
+    instance("fit", fit, MapFit, "a MapFit", "call fit_map first")
+    _check_axes("ax", ax)
     if limit is not None and not 0 < limit < np.inf:
         raise ValueError(f"limit={limit!r} must be positive and finite: it bounds the weights that are shown")
     least_squares = _least_squares(fit)
@@ -202,6 +211,7 @@ def plot_shrinkage(fit: MapFit, ax: Axes | None = None, limit: float | None = No
 
 def _points_of(fit: MapFit) -> Array:
     """The training inputs of a fit as a vector."""
+    instance("fit", fit, MapFit, "a MapFit", "call fit_map first")
     if fit.x is None:
         raise ValueError("fit has no inputs to draw against: give fit_map the x that belongs to the rows of Columns")
     points = as_inputs(fit.x)
@@ -212,22 +222,23 @@ def _points_of(fit: MapFit) -> Array:
     return points[:, 0]
 
 
-def _grid_of(points: Array, x_new: Any) -> tuple[Array, Any, Array]:
+def _grid_of(fit: MapFit, points: Array, x_new: Any) -> tuple[Array, Any, Array]:
     """Where to draw a curve, ascending; what to give to `predict` for it; and the order of its values."""
     if x_new is None:
         grid, at = points, None  # predict(None) needs no evaluation of the columns
     else:
-        new = as_inputs(x_new, "x_new")
+        at = fit.inputs(x_new)
+        new = as_inputs(at.points if isinstance(at, Pair) else at, "x_new")
         if new.shape[1] != 1:
             raise ValueError(f"x_new has {new.shape[1]} dimensions and a curve has one: give a vector")
-        grid = at = new[:, 0]
+        grid = new[:, 0]
     order = np.argsort(grid, kind="stable")
     return grid[order], at, order
 
 
 def _curve_from(truth: Any, name: str, grid: Array, order: Array) -> Array:
     """Values of a function, or of an array in the order in which the points were given, along the ascending grid."""
-    values = np.asarray(truth(grid) if callable(truth) else truth, dtype=np.float64)
+    values = as_numbers(truth(grid) if callable(truth) else truth, name)
     if values.shape != grid.shape:
         raise ValueError(f"{name} has shape {values.shape} and the curve has {len(grid)} points: give a value for each")
     return values if callable(truth) else values[order]
@@ -259,6 +270,12 @@ def _least_squares(fit: MapFit) -> Array:
     return weights / norms
 
 
+def _check_axes(name: str, *axes: Any) -> None:
+    for ax in axes:
+        if ax is not None and not hasattr(ax, "plot"):
+            raise ValueError(f"{name} must be Matplotlib axes, got {type(ax).__name__}: leave it out for a new figure")
+
+
 def plot_comparison(report: Any, columns: int = 20, axes: Any = None) -> Array:
     """Draw the delta function beside the posterior: predictions, how they differ, precisions, and gamma.
 
@@ -281,9 +298,12 @@ def plot_comparison(report: Any, columns: int = 20, axes: Any = None) -> Array:
     ValueError
         If the inputs are not one-dimensional, `columns` is not a positive whole number, or there are not four axes.
     """
-    check_count(columns, "columns")
+    if not isinstance(getattr(report, "fit", None), MapFit) or not hasattr(report, "components"):
+        raise ValueError(f"report must be a Comparison, got {type(report).__name__}: give what compare returned")
+    whole_number("columns", columns, 1)
     points = _points_of(report.fit)
     panels = _two_by_two() if axes is None else np.ravel(np.asarray(axes, dtype=object))
+    _check_axes("axes", *panels)
     if len(panels) != 4:
         raise ValueError(f"axes has {len(panels)} axes and there are 4 panels: give four, as plt.subplots(2, 2)[1]")
     _compare_curves(report, points, *panels[:2])
@@ -304,7 +324,7 @@ def _two_by_two() -> Array:
 
 
 def _compare_curves(report: Any, points: Array, top: Axes, spread: Axes) -> None:
-    grid, _, order = _grid_of(points, report.x)
+    grid, _, order = _grid_of(report.fit, points, report.x)
     delta, posterior = report.delta, report.posterior
     top.plot(points, report.fit.t, ".", color=DATA, markersize=3.5, label="data")
     for band, color, name in ((posterior, ORANGE, "posterior"), (delta, BLUE, "delta function")):

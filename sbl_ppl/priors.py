@@ -25,6 +25,8 @@ from typing import Any
 import numpy as np
 from scipy.special import exp1, gammainc, gammaincc, gammaln, hyperu
 
+from .checks import choice, flag, number, positive
+
 Array = np.ndarray
 
 _LOW, _HIGH = 1e-10, 1e10  # default bounds, relative to the spread of t and the norm of a column (SE07 section 2.1)
@@ -55,9 +57,8 @@ class Prior:
             if isinstance(value, np.generic):
                 object.__setattr__(self, field.name, value.item())
         for name in ("low", "high"):
-            value = getattr(self, name)
-            if value is not None and not (np.isfinite(value) and value > 0):
-                raise ValueError(f"{name}={value!r} must be positive and finite: it bounds a precision")
+            if getattr(self, name) is not None:
+                positive(name, getattr(self, name), ": it bounds a precision")
         if self.low is not None and self.high is not None and self.low >= self.high:
             raise ValueError(f"low={self.low!r} must lie below high={self.high!r}: swap them")
         self._validate()
@@ -105,8 +106,7 @@ class Prior:
         unseen : float or array of shape (M,)
             Square of what a column of unit norm reaches where there are no data, beyond what it shows to them.
         """
-        if space not in (None, "alpha", "log"):
-            raise ValueError(f"space={space!r} is unknown: choose 'alpha', 'log', or None for the prior's own")
+        choice("space", space, (None, "alpha", "log"))
         e, b, c = self._family(n)
         norm2 = np.asarray(norm2, dtype=np.float64)
         # alpha in units of the search is the user's alpha times scale2 / norm2
@@ -152,8 +152,7 @@ class Prior:
 
         Default bounds are 1e-10 and 1e10 times norm2; outside the bounds the result is -inf.
         """
-        if coordinate not in ("alpha", "log"):
-            raise ValueError(f"coordinate={coordinate!r} is unknown: choose 'alpha' or 'log'")
+        choice("coordinate", coordinate, ("alpha", "log"))
         alpha, norm2 = np.asarray(alpha, dtype=np.float64), np.asarray(norm2, dtype=np.float64)
         bound = self.bind(n, norm2, 1.0, coordinate)
         inner = alpha / norm2
@@ -243,11 +242,10 @@ class Smoothness(Prior):
 
     def _validate(self) -> None:
         _check_measure(self.measure)
-        if isinstance(self.c, str):
-            if self.c not in ("None", "AIC", "BIC", "RIC"):
-                raise ValueError(f"c={self.c!r} is unknown: choose 'None', 'AIC', 'BIC', 'RIC' or a number >= 0")
-        elif self.c is None or not (np.isfinite(self.c) and self.c >= 0):
-            raise ValueError(f"c={self.c!r} must be a finite number >= 0, or 'None', 'AIC', 'BIC', 'RIC'")
+        flag("normalize", self.normalize)
+        if not (isinstance(self.c, str) and self.c in ("None", "AIC", "BIC", "RIC")):
+            wanted = "a finite number >= 0, or 'None', 'AIC', 'BIC', 'RIC'"
+            number("c", self.c, lambda c: 0 <= c < np.inf, wanted)
 
     @property
     def coordinate(self) -> str:
@@ -285,8 +283,7 @@ class Gamma(Prior):
 
     def _validate(self) -> None:
         for name, value in (("a", self.a), ("b", self.b)):
-            if not (np.isfinite(value) and value >= 0):
-                raise ValueError(f"{name}={value!r} of Gamma must be finite and >= 0")
+            number(name, value, lambda x: 0 <= x < np.inf, "a finite number >= 0")
 
     @property
     def coordinate(self) -> str:
@@ -308,16 +305,15 @@ class Power(Prior):
         self.__post_init__()
 
     def _validate(self) -> None:
-        if not (np.isfinite(self.zeta) and self.zeta <= 0):
-            raise ValueError(f"zeta={self.zeta!r} must be finite and <= 0: a positive power prunes every component")
+        wanted = "finite and <= 0: a positive power prunes every component"
+        number("zeta", self.zeta, lambda zeta: -np.inf < zeta <= 0, wanted)
 
     def _family(self, n: int | None) -> tuple[float, float, float]:
         return float(self.zeta), 0.0, 0.0
 
 
 def _check_measure(measure: str) -> None:
-    if measure not in ("alpha", "log"):
-        raise ValueError(f"measure={measure!r} is unknown: choose 'alpha' (density per d alpha) or 'log'")
+    choice("measure", measure, ("alpha", "log"))  # density per d alpha, or per d log(alpha)
 
 
 @dataclass(frozen=True)

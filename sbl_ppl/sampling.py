@@ -31,9 +31,10 @@ from scipy.special import ndtr
 
 from . import arviz_io
 from .augmentation import is_local, own_kernels
-from .dictionary import Wavelet, parts_of
+from .checks import choice, file_path, flag, instance, seed_number, whole_number
+from .dictionary import Wavelet, as_numbers, parts_of
 from .gibbs import ExchangeGibbs
-from .map_fit import MapFit, as_levels, draws_to_arviz, prior_of, prior_record
+from .map_fit import MapFit, as_levels, draws_from_arviz, draws_to_arviz, prior_of, prior_record
 from .model import free_columns, model, precision
 from .posterior import describe, model_arguments, predict, workers
 from .priors import Prior
@@ -147,17 +148,20 @@ def sample(
         If R-hat exceeds 1.01, an effective sample size falls below 400, a transition diverged, or the posterior has
         left the components of the MAP.
     """
-    if not isinstance(fit, MapFit):
-        raise ValueError(f"fit must be a MapFit, got {type(fit).__name__}: call fit_map first")
+    instance("fit", fit, MapFit, "a MapFit", "call fit_map first")
     if path is not None and resume is not None:
         raise ValueError("path= starts a stored run and resume= goes on with one: give one of the two")
-    if prior is not None and not isinstance(prior, Prior):
-        raise ValueError(f"prior must be a Prior such as Smoothness('BIC') or Jeffreys(), got {prior!r}")
-    _check_count("num_samples", num_samples, 1)
-    store = None if path is None and resume is None else _Store(resume if path is None else path, resume is None)
+    if prior is not None:
+        instance("prior", prior, Prior, "a Prior such as Smoothness('BIC') or Jeffreys()")
+    num_samples = whole_number("num_samples", num_samples, 1)
+    flag("progress", progress)
+    folder = (
+        file_path("path", path) if path is not None else file_path("resume", resume) if resume is not None else None
+    )
+    store = None if folder is None else _Store(folder, resume is None)
     wanted = {
         "kernel": kernel,
-        "kernel_options": kernel_options,
+        "kernel_options": _plain_options(kernel_options),
         "num_warmup": num_warmup,
         "num_chains": num_chains,
         "thin": thin,
@@ -236,15 +240,25 @@ def predict_posterior(
     -------
     mean, sd : arrays of shape (K,)
         Or one array, if quantiles or draws are asked for.
+
+    Raises
+    ------
+    ValueError
+        If `post` was drawn for other data or another dictionary.
     """
+    flag("noise", noise)
     alpha, noise_variance = hyperparameters(fit, post, max_draws)
     problem = fit.problem()
+    x_new = fit.inputs(x_new)
+    if augment is not None:
+        flag("augment", augment)
     augment = is_local(fit.dictionary) and fit.x is not None if augment is None else augment
     own = own_kernels(fit.dictionary, fit.x, x_new, fit.design.centered) if augment else None
     mean, variance = predict(problem, alpha, noise_variance, x_new, own)
     mean, sd = fit.offset + fit.scale * mean, fit.scale * np.sqrt(variance + noise_variance[:, None] * float(noise))
     if draws is not None:
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(seed_number(seed))
+        draws = whole_number("draws", draws, 1)
         chosen = rng.integers(len(mean), size=draws)
         return mean[chosen] + sd[chosen] * rng.standard_normal((draws, mean.shape[1]))
     if quantiles is not None:
@@ -265,37 +279,55 @@ def mixture_quantiles(levels: Array, mean: Array, sd: Array) -> Array:
 
 def hyperparameters(fit: MapFit, post: Any, max_draws: int | None = None) -> tuple[Array, Array]:
     """Draws of alpha (draws, M) and of the noise variance (draws,) in units of the search, all chains in a row."""
-    posterior = arviz_io.group(post, "posterior")
-    if posterior.sizes.get("basis") != fit.n_columns:
-        raise ValueError(f"post has {posterior.sizes.get('basis')} columns, fit {fit.n_columns}: give the fit sampled")
+    instance("fit", fit, MapFit, "a MapFit", "call fit_map first")
+    if max_draws is not None:
+        whole_number("max_draws", max_draws, 1)
+    alpha, noise_variance = draws_from_arviz(fit, post)
     unit = fit.problem().norms / fit.scale
-    alpha = posterior["alpha"].values.reshape(-1, fit.n_columns) / unit**2
-    noise_variance = posterior["noise_variance"].values.reshape(-1) / fit.scale**2
+    alpha = alpha.reshape(-1, fit.n_columns) / unit**2
+    noise_variance = noise_variance.reshape(-1) / fit.scale**2
     if max_draws is not None and len(alpha) > max_draws:
         chosen = np.linspace(0, len(alpha) - 1, max_draws).round().astype(int)
         return alpha[chosen], noise_variance[chosen]
     return alpha, noise_variance
 
 
-def _check_count(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name}={value!r} must be a whole number of at least {least}")
+def _plain_options(options: Any) -> dict[str, Any] | None:
+    """Options of a kernel with plain numbers, so that those of a stored run compare equal to them."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, np.generic | np.ndarray):
+            return value.tolist()
+        return type(value)(plain(each) for each in value) if isinstance(value, list | tuple) else value
+
+    if options is None:
+        return None
+    if not isinstance(options, dict) or not all(isinstance(name, str) for name in options):
+        raise ValueError(f"kernel_options={options!r} must be a dictionary of the kernel's arguments by name")
+    return {name: plain(value) for name, value in options.items()}
+
+
+def _kernel_options(settings: _Settings) -> dict[str, Any]:
+    """The same as kernels take them: NUTS wants tuples of names and of numbers, in a list where there are several."""
+
+    def tuples(value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        return [tuples(each) for each in value] if not value or isinstance(value[0], list) else tuple(value)
+
+    return {name: tuples(value) for name, value in settings.kernel_options.items()}
 
 
 def _new_settings(given: dict[str, Any]) -> _Settings:
     chosen = {**_DEFAULTS, **given}
-    if chosen["kernel"] not in _WARMUP:
-        raise ValueError(f"kernel={chosen['kernel']!r} is unknown: choose one of {tuple(_WARMUP)}")
+    choice("kernel", chosen["kernel"], tuple(_WARMUP))
     chosen.setdefault("num_warmup", _WARMUP[chosen["kernel"]])
-    if chosen["start"] not in ("map", "dispersed"):
-        raise ValueError(f"start={chosen['start']!r} is unknown: choose 'map' or 'dispersed'")
-    for name, least in (("num_warmup", 0), ("num_chains", 1), ("thin", 1), ("seed", 0)):
-        _check_count(name, chosen[name], least)
-        chosen[name] = int(chosen[name])
+    choice("start", chosen["start"], ("map", "dispersed"))
+    for name, least in (("num_warmup", 0), ("num_chains", 1), ("thin", 1)):
+        chosen[name] = whole_number(name, chosen[name], least)
+    chosen["seed"] = seed_number(chosen["seed"])
     if chosen["tempering"] is not None and chosen["kernel"] != "exchange":
         raise ValueError(f"tempering= is a ladder of exchange kernels: leave out kernel={chosen['kernel']!r}")
-    if not isinstance(chosen["kernel_options"], dict):
-        raise ValueError(f"kernel_options={chosen['kernel_options']!r} must be a dictionary of the kernel's arguments")
     return _Settings(**chosen)
 
 
@@ -318,7 +350,8 @@ def _fixed_pairs(fixed_alpha: Any, num_columns: int) -> list[list[float]]:
     free = free_columns(fixed_alpha, num_columns)
     if not len(free):
         raise ValueError("fixed_alpha leaves no precision to be sampled: put NaN where one is wanted")
-    return [[int(m), float(fixed_alpha[m])] for m in np.setdiff1d(np.arange(num_columns), free)]
+    known = as_numbers(fixed_alpha, "fixed_alpha")  # by place: a series would look for a label
+    return [[int(m), float(known[m])] for m in np.setdiff1d(np.arange(num_columns), free)]
 
 
 def _fixed_in_search_units(problem: Problem, pairs: list[list[float]]) -> Array | None:
@@ -404,13 +437,14 @@ class _Chains:
 
 def _make_kernel(settings: _Settings, options: dict[str, Any]) -> tuple[Any, tuple[str, ...]]:
     """A kernel, and which fields of its state are kept beside the draws."""
+    given = _kernel_options(settings)
     try:
         if settings.kernel == "nuts":
-            return NUTS(model, **settings.kernel_options), ("diverging", "accept_prob", "num_steps", "energy")
+            return NUTS(model, **given), ("diverging", "accept_prob", "num_steps", "energy")
         fields = ("accept_prob", "exchange_accept_prob", "noise_accept_prob", "drift")
         if settings.tempering is None:
-            return ExchangeGibbs(**options, **settings.kernel_options), fields
-        kernel = TemperedExchange(**options, **settings.kernel_options, powers=settings.tempering)
+            return ExchangeGibbs(**options, **given), fields
+        kernel = TemperedExchange(**options, **given, powers=settings.tempering)
         return kernel, (*fields, "swap_accept_prob")
     except TypeError as error:
         raise ValueError(f"kernel_options={settings.kernel_options}: {error}") from error

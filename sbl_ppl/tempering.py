@@ -38,6 +38,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
 
+from .dictionary import as_numbers
 from .gibbs import ExchangeGibbs, ExchangeGibbsState, Problem, _Likelihood, _orthonormal_likelihood, _whole
 from .priors import BoundPrior, Prior
 
@@ -110,7 +111,7 @@ def ladder(powers: int | Sequence[float]) -> np.ndarray:
         if isinstance(powers, bool) or not isinstance(powers, int | np.integer) or powers < 2:
             raise ValueError(f"powers={powers!r} must be a number of rungs, at least 2, or the powers themselves")
         return np.linspace(1.0, 0.0, int(powers)) ** _CURVE
-    given = np.asarray(powers, dtype=np.float64)
+    given = as_numbers(powers, "powers")
     falling = given.ndim == 1 and len(given) >= 2 and given[0] == 1 and given[-1] >= 0 and np.all(np.diff(given) < 0)
     if not falling:
         raise ValueError(f"powers={powers!r} must fall from 1 to a number >= 0, such as (1, 0.3, 0.1, 0)")

@@ -319,3 +319,7 @@ def test_diagnostics_of_odd_chains():
     few, none = rhat_and_ess(draws[:1, :5])
     assert np.isinf(few[0])
     assert none[0] == 0
+    for draw in (draws[:1, :1], draws[:1, :0]):  # a single one never changes, and tells nothing
+        rhat, ess = rhat_and_ess(draw)
+        assert np.isinf(rhat).all()
+        assert (ess == 0).all()

@@ -839,8 +839,8 @@ def test_pictures_need_a_count(two, plt, name):
         ({"starts": []}, r"starts=\[\] must be"),
         ({"starts": "full"}, "starts='full' must be a sequence"),
         ({"selection": "best"}, "selection='best' is unknown"),
-        ({"tolerance": 0.0}, "tolerance=0.0 must be a positive number"),
-        ({"given": [3]}, "given must hold fits to this dictionary of 50 columns, got 3"),
+        ({"tolerance": 0.0}, "tolerance=0.0 must be positive"),
+        ({"given": [3]}, "given must be a sequence of MapFits, got int"),
         ({"prior": "flat"}, "prior must be a Prior"),
         ({"noise_variance": -1.0}, "noise_variance=-1.0 must be positive"),
     ],
@@ -856,12 +856,12 @@ def test_bad_questions_are_named(two, many):
     for call, message in (
         (lambda: two.distances("colour"), "by='colour' is unknown"),
         (lambda: two.line(0, 1, points=1), "points=1 must be"),
-        (lambda: two.line(0, 1, absent=2.0), "absent=2.0 must lie between 0 and 1"),
+        (lambda: two.line(0, 1, absent=2.0), "absent=2.0 must be between 0 and 1"),
         (lambda: two.mass(post, method="guess"), "method='guess' is unknown"),
         (lambda: two.mass(post, draws=0), "draws=0 must be"),
         (lambda: two.mass(post, executor=4), "executor must be"),
         (lambda: two.mass(3), "no group 'posterior'"),
-        (lambda: many.mass(post), "use the same dictionary"),
+        (lambda: many.mass(post), "give the draws of this fit"),
     ):
         with pytest.raises(ValueError, match=message):
             call()

@@ -15,7 +15,7 @@ import sbl_ppl
 ROOT = Path(sbl_ppl.__file__).resolve().parent
 # A module imports only what stands left of its group of ORDER. Names that do not exist yet are plans.
 ORDER = [
-    ("storage", "canvas"),
+    ("checks", "storage", "canvas"),
     ("datasets", "dictionary", "arviz_io"),
     ("priors", "augmentation"),
     ("evidence",),

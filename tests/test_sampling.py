@@ -15,6 +15,7 @@ import warnings
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 import reference
 from numpyro.diagnostics import effective_sample_size
@@ -631,6 +632,62 @@ def test_stored_run_is_not_overwritten_nor_continued_by_another(fit, tmp_path):
         run(fit, resume=tmp_path / "run", seed=3)
     with pytest.raises(ValueError, match="other data or another dictionary"):
         run(problem(scale=1.1), resume=tmp_path / "run")
+
+
+@pytest.mark.parametrize("chains", [1, 2])
+def test_one_draw_is_a_run(fit, chains):
+    options = {"num_warmup": 2, "num_samples": 1, "num_chains": chains, "progress": False}
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        post = sbl.sample(fit, **options)
+    assert any("have not mixed: R-hat inf" in str(each.message) for each in told)
+    assert group(post, "posterior")["alpha"].shape == (chains, 1, 4)
+    mean, sd = sbl.predict_posterior(fit, post)
+    assert np.isfinite(mean).all()
+    assert (sd > 0).all()
+    with pytest.raises(ValueError, match="post has 1 draws a chain, and leave-one-out needs at least 4"):
+        sbl.compare(fit, post)
+
+
+def test_fixed_precisions_of_a_series_count_by_place(fit):
+    fixed = [np.nan, 3.0, np.nan, 7.0]
+    series = pd.Series(fixed, index=[3, 2, 1, 0])  # whose labels mean nothing here
+    short = {"num_warmup": 5, "num_samples": 4, "num_chains": 1}
+    post = run(fit, fixed_alpha=series, **short)
+    np.testing.assert_allclose(group(post, "posterior")["alpha"][..., [1, 3]], [[[3.0, 7.0]] * 4], rtol=1e-12)
+    assert same(post, run(fit, fixed_alpha=fixed, **short))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "options", "plain"),
+    [
+        ("nuts", {"max_tree_depth": (np.int64(3), 2)}, {"max_tree_depth": [3, 2]}),
+        ("nuts", {"dense_mass": [("alpha", "noise_variance")]}, {"dense_mass": [["alpha", "noise_variance"]]}),
+        ("nuts", {"target_accept_prob": np.float64(0.9)}, {"target_accept_prob": 0.9}),
+        ("exchange", {"num_exchanges": np.int32(2)}, {"num_exchanges": 2}),
+    ],
+    ids=["tuple", "list of tuples", "float64", "int32"],
+)
+def test_kernel_options_may_be_tuples_and_numpy_numbers(fit, kernel, options, plain, tmp_path):
+    """They are stored, found again, and mean the same as numbers and lists of Python."""
+    short = {"kernel": kernel, "num_warmup": 10, "num_chains": 1}
+    whole = run(fit, num_samples=8, kernel_options=plain, **short)
+    run(fit, num_samples=4, kernel_options=options, path=tmp_path / "run", **short)
+    again = run(fit, num_samples=8, kernel_options=options, resume=tmp_path / "run", **short)
+    assert same(again, whole)
+
+
+def test_kernel_options_that_cannot_be_stored_make_no_folder(fit, tmp_path):
+    options = {"init_strategy": lambda site: None}
+    with pytest.raises(ValueError, match=r"kernel_options=.* cannot be stored.*leave out path"):
+        run(fit, kernel_options=options, path=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_seeds_may_be_numpy_integers(fit):
+    short = {"num_warmup": 2, "num_samples": 2, "num_chains": 1}
+    assert same(run(fit, seed=np.int64(5), **short), run(fit, seed=5, **short))
+    run(fit, seed=2**63 - 1, **short)
 
 
 def test_thinning_keeps_every_third(fit):

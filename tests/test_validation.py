@@ -382,3 +382,199 @@ def test_a_fit_cannot_be_reassigned():
     fit = sbl.fit_map(X, T, KERNEL)
     with pytest.raises(dataclasses.FrozenInstanceError):
         fit.alpha = np.ones(3)
+
+
+FRAME = pd.DataFrame(np.random.default_rng(5).standard_normal((16, 3)), columns=["a", "b", "c"])
+FRAME -= FRAME.mean()
+OUTCOME = FRAME.to_numpy() @ [2.0, -1.0, 1.0] + 0.1 * T  # every column counts
+SHUFFLED = FRAME[["c", "a", "b"]].assign(day=pd.Timestamp("2020-01-01"), name="text")
+OF_FRAMES = {
+    "inputs": lambda: sbl.fit_map(FRAME, OUTCOME, sbl.Linear() + sbl.Gaussian(2.0)),
+    "columns": lambda: sbl.fit_map(None, OUTCOME, sbl.Columns(FRAME)),
+    "columns, labels": lambda: sbl.fit_map(None, OUTCOME, sbl.Columns(FRAME, labels=["one", "two", "three"])),
+    "columns and bias": lambda: sbl.fit_map(None, OUTCOME, sbl.Columns(FRAME) + sbl.Bias(), center=False),
+    "two matrices": lambda: sbl.fit_map(None, OUTCOME, sbl.Columns(FRAME[["a"]]) + sbl.Columns(FRAME[["b", "c"]])),
+    "inputs beside columns": lambda: sbl.fit_map(
+        FRAME["b"], OUTCOME, sbl.Columns(FRAME[["c", "a"]]) + sbl.Gaussian(2.0)
+    ),
+}
+each_frame_fit = pytest.mark.parametrize("make", OF_FRAMES.values(), ids=OF_FRAMES)
+
+
+@each_frame_fit
+@pytest.mark.parametrize("stored", [False, True], ids=["fitted", "loaded"])
+def test_columns_of_a_frame_are_found_by_name(make, stored, tmp_path):
+    """Whatever their order and whatever stands between them, they give what the training inputs give."""
+    fit = make()
+    assert len(fit.active) >= 3
+    expected, parts = fit.predict(), fit.contributions()
+    if stored:
+        fit = sbl.MapFit.load(fit.save(tmp_path / "fit"))
+    for frame in (FRAME, SHUFFLED):
+        # another route through the same sums: a few roundings of values of order ten
+        np.testing.assert_allclose(fit.predict(frame), expected, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(fit.curve(frame), expected[0], rtol=0, atol=1e-12)
+        for name, curve in fit.contributions(frame).items():
+            np.testing.assert_allclose(curve, parts[name], rtol=0, atol=1e-12)
+
+
+@each_frame_fit
+def test_a_frame_without_a_column_is_refused(make):
+    for name in FRAME:
+        with pytest.raises(ValueError, match=rf"x_new has the columns .*'d'.* and lacks \['{name}'\]: rename"):
+            make().predict(FRAME.rename(columns={name: "d"}))
+
+
+def test_two_columns_of_one_name_are_refused():
+    fit = OF_FRAMES["inputs"]()
+    with pytest.raises(ValueError, match="x_new has several columns of one name"):
+        fit.predict(pd.concat([FRAME, FRAME[["a"]]], axis=1))
+
+
+def test_arrays_are_taken_as_they_come():
+    fit, plain = OF_FRAMES["inputs"](), sbl.fit_map(FRAME.to_numpy(), OUTCOME, sbl.Linear() + sbl.Gaussian(2.0))
+    np.testing.assert_array_equal(fit.predict(FRAME.to_numpy()), plain.predict(FRAME.to_numpy()))
+    np.testing.assert_array_equal(plain.predict(FRAME[["c", "a", "b"]]), plain.predict(FRAME.to_numpy()[:, [2, 0, 1]]))
+
+
+@pytest.mark.parametrize("x", [FRAME["a"], FRAME[["a"]]], ids=["series", "frame"])
+def test_one_named_column_is_found_in_a_frame(x):
+    fit = sbl.fit_map(x, T, KERNEL)
+    np.testing.assert_array_equal(fit.predict(SHUFFLED), fit.predict(FRAME["a"].to_numpy()))
+    np.testing.assert_array_equal(fit.predict(FRAME["a"]), fit.predict(FRAME["a"].to_numpy()))
+    with pytest.raises(ValueError, match=r"lacks \['a'\]"):
+        fit.predict(FRAME[["b"]])
+
+
+def test_centers_in_another_order_than_the_inputs_are_refused():
+    with pytest.raises(ValueError, match=r"centers have the columns \['c', 'a', 'b'\] and x has \['a', 'b', 'c'\]"):
+        sbl.fit_map(FRAME, T, sbl.Gaussian(2.0, centers=FRAME[["c", "a", "b"]]))
+
+
+def test_columns_beside_a_kernel_predict_from_a_pair():
+    matrix = FRAME[["a", "b"]].to_numpy()
+    fit = sbl.fit_map(X, T + matrix @ [1.0, -1.0], sbl.Columns(matrix) + sbl.Gaussian(1.0))
+    np.testing.assert_allclose(fit.predict((X, matrix)), fit.predict(), rtol=0, atol=1e-12)
+    one_by_one = [fit.predict((X[[n]], matrix[[n]]))[0][0] for n in range(16)]
+    np.testing.assert_allclose(one_by_one, fit.predict()[0], rtol=0, atol=1e-12)
+    for wrong in (X, matrix):
+        with pytest.raises(ValueError, match=r"x_new must be a pair \(points, matrix\).*Gaussian.*Columns"):
+            fit.predict(wrong)
+    with pytest.raises(ValueError, match=r"x_new has \[3, 16\] rows"):
+        fit.predict((X[:3], matrix))
+
+
+def test_several_matrices_predict_from_one_that_has_all_columns():
+    matrices = [FRAME[names].to_numpy() for names in (["a"], ["b", "c"])]
+    fit = sbl.fit_map(None, OUTCOME, sbl.Columns(matrices[0]) + sbl.Columns(matrices[1]))
+    assert len(fit.active) == 3
+    np.testing.assert_allclose(fit.predict(FRAME.to_numpy()), fit.predict(), rtol=0, atol=1e-12)
+
+
+def test_posterior_predictions_know_the_names_too():
+    fit = OF_FRAMES["inputs beside columns"]()
+    post, plain = fit.to_arviz(8), (FRAME["b"].to_numpy(), FRAME[["c", "a"]].to_numpy())
+    np.testing.assert_array_equal(sbl.predict_posterior(fit, post, SHUFFLED), sbl.predict_posterior(fit, post, plain))
+    report = sbl.compare(fit, post, SHUFFLED)
+    np.testing.assert_array_equal(report.delta.mean, fit.predict(plain)[0])
+    np.testing.assert_array_equal(report.posterior.mean, sbl.predict_posterior(fit, post)[0])
+
+
+MASKED = np.ma.masked_greater(X, 2.0)
+NAT = np.array(["2020-01-01", "NaT"] * 8, "M8[D]")
+DAYS = pd.date_range("2020-01-01", periods=16)
+NO_NUMBERS = {
+    "masked": (MASKED, "holds 3 masked values: remove them, or impute"),
+    "NaT": (NAT, "holds dates or times"),
+    "dates": (DAYS.to_numpy(), "holds dates or times.*timedelta64"),
+    "index of dates": (DAYS, "holds dates or times"),
+    "series of dates": (pd.Series(DAYS), "holds dates or times"),
+    "dates of a zone": (pd.Series(DAYS.tz_localize("UTC")), "holds dates or times"),
+    "durations": (DAYS - DAYS[0], "holds dates or times"),
+    "objects": (np.array([np.datetime64("2020-01-01")] * 16, dtype=object), "holds dates or times"),
+    "digits": ([str(value) for value in X], "must hold numbers.*convert"),
+}
+
+
+@pytest.mark.parametrize(("values", "message"), NO_NUMBERS.values(), ids=NO_NUMBERS)
+def test_what_is_no_number_is_refused(values, message):
+    fit, table = sbl.fit_map(X, T, KERNEL), sbl.fit_map(None, T, sbl.Columns(X))
+    for name, call in (
+        ("x", lambda: sbl.fit_map(values, T, KERNEL)),
+        ("t", lambda: sbl.fit_map(X, values, KERNEL)),
+        ("x_new", lambda: fit.predict(values)),
+        ("x_new", lambda: table.predict(values)),
+        ("matrix", lambda: sbl.Columns(values)),
+        ("centers", lambda: sbl.Gaussian(1.0, centers=values)),
+    ):
+        with pytest.raises(ValueError, match=f"^{name} {message}"):
+            call()
+
+
+def test_dates_beside_numbers_are_refused():
+    with pytest.raises(ValueError, match=r"^x holds dates or times"):
+        sbl.fit_map(pd.DataFrame({"day": DAYS, "place": X}), T, KERNEL)
+
+
+def test_a_mask_that_hides_nothing_is_no_matter():
+    fit = sbl.fit_map(np.ma.array(X), np.ma.array(T), KERNEL)
+    np.testing.assert_array_equal(fit.mean, sbl.fit_map(X, T, KERNEL).mean)
+
+
+def test_days_since_the_first_input_are_numbers():
+    """The remedy that the refusal of dates names."""
+    days = (DAYS - DAYS[0]) / np.timedelta64(1, "D")
+    np.testing.assert_array_equal(sbl.fit_map(days, T, KERNEL).mean, sbl.fit_map(np.arange(16.0), T, KERNEL).mean)
+
+
+TABLE = np.random.default_rng(6).standard_normal((16, 3))
+TOO_LARGE = {
+    "polynomial": (lambda: sbl.fit_map(1e110 * X, T, sbl.Polynomial(3)), "x is too large for Polynomial.*units"),
+    "thin plate": (lambda: sbl.fit_map(1e160 * X, T, sbl.ThinPlateSpline()), "x is too large for ThinPlate.*units"),
+    "linear spline": (lambda: sbl.fit_map(1e110 * X, T, sbl.LinearSpline()), "x is too large for LinearSpline.*units"),
+    "narrow": (lambda: sbl.fit_map(1e300 * X, T, sbl.Gaussian(1e-20)), "x is too large for Gaussian.*units"),
+    "new inputs": (
+        lambda: sbl.fit_map(X, T, sbl.Polynomial(3)).predict(1e110 * X),
+        "x_new is too large for Polynomial.*units",
+    ),
+    "product": (
+        lambda: sbl.fit_map(None, 1e-150 * T, sbl.Columns(1e150 * TABLE)),
+        "dictionary .* t .*change the units",
+    ),
+    "quotient": (lambda: sbl.fit_map(None, 1e150 * T, sbl.Columns(1e-150 * TABLE)), "dictionary .*change the units"),
+    "one column": (lambda: sbl.fit_map(None, T, sbl.Columns(TABLE * [1, 1, 1e160])), "dictionary .* 5e\\+160"),
+    "at the end of floats": (lambda: sbl.fit_map(None, T, sbl.Columns(1e307 * TABLE)), "dictionary .*units"),
+    "linear": (lambda: sbl.fit_map(1e-170 * X, T, sbl.Linear()), "dictionary .*change the units"),
+}
+
+
+@pytest.mark.parametrize(("call", "message"), TOO_LARGE.values(), ids=TOO_LARGE)
+def test_columns_beyond_the_range_of_floats_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize("factor", [1e-60, 1e60])
+def test_columns_within_the_range_of_floats_are_fitted(factor):
+    fit = assert_valid(sbl.fit_map(None, T / factor, sbl.Columns(factor * TABLE)))
+    plain = sbl.fit_map(None, T, sbl.Columns(TABLE))
+    np.testing.assert_allclose(fit.predict()[0] * factor, plain.predict()[0], rtol=1e-9)
+
+
+def test_a_gaussian_far_away_is_zero_without_a_warning():
+    assert_valid(sbl.fit_map(X, T, sbl.Gaussian(1.0, centers=np.append(X, [1e200, -1e200]))))
+
+
+def test_draws_of_something_else_are_refused():
+    fit = sbl.fit_map(X, T, KERNEL)
+    others = {
+        "other targets": sbl.fit_map(X, T + 1e-9, KERNEL),
+        "another dictionary of the same size": sbl.fit_map(X, T, sbl.Gaussian(2.0)),
+        "post has 8 columns, fit 16": sbl.fit_map(X, T, sbl.Gaussian(1.0, centers=X[:8])),
+    }
+    atlas = sbl.explore_maxima(X, T, KERNEL, restarts=1, progress=False)
+    for message, other in others.items():
+        post = other.to_arviz(8)
+        for call in (sbl.compare, sbl.predict_posterior, lambda _, post: atlas.mass(post, progress=False)):
+            with pytest.raises(ValueError, match=message):
+                call(fit, post)
