@@ -109,7 +109,9 @@ def rhat_and_ess(values: Array) -> tuple[Array, Array]:
     too few to tell, R-hat is inf and the effective sample size 0.
     """
     az, (chains, draws, k) = _arviz(), values.shape
-    constant = (np.ptp(values, axis=(0, 1)) == 0) & (chains * draws > 1)
+    if chains * draws < 2:
+        return np.full(k, np.inf), np.zeros(k)
+    constant = np.ptp(values, axis=(0, 1)) == 0
     if chains == 1:
         values = values[:, : draws // 2 * 2].reshape(2, draws // 2, k)
     rhat, ess = np.full(k, np.nan), np.full(k, np.nan)

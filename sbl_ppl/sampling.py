@@ -307,17 +307,6 @@ def _plain_options(options: Any) -> dict[str, Any] | None:
     return {name: plain(value) for name, value in options.items()}
 
 
-def _kernel_options(settings: _Settings) -> dict[str, Any]:
-    """The same as kernels take them: NUTS wants tuples of names and of numbers, in a list where there are several."""
-
-    def tuples(value: Any) -> Any:
-        if not isinstance(value, list):
-            return value
-        return [tuples(each) for each in value] if not value or isinstance(value[0], list) else tuple(value)
-
-    return {name: tuples(value) for name, value in settings.kernel_options.items()}
-
-
 def _new_settings(given: dict[str, Any]) -> _Settings:
     chosen = {**_DEFAULTS, **given}
     choice("kernel", chosen["kernel"], tuple(_WARMUP))
@@ -437,7 +426,7 @@ class _Chains:
 
 def _make_kernel(settings: _Settings, options: dict[str, Any]) -> tuple[Any, tuple[str, ...]]:
     """A kernel, and which fields of its state are kept beside the draws."""
-    given = _kernel_options(settings)
+    given = settings.kernel_options
     try:
         if settings.kernel == "nuts":
             return NUTS(model, **given), ("diverging", "accept_prob", "num_steps", "energy")
