@@ -55,7 +55,7 @@ def test_demo_shows_what_the_point_estimate_hid(demo):
     line = next(line for line in demo[1].splitlines() if line.startswith("truth in 95 % band"))
     delta, posterior = (float(share.strip("%")) for share in line.split()[-2:])
     assert delta + 5 < posterior < 100
-    assert "For prediction the delta function is" in demo[1]
+    assert "Observations that were held out favour" in demo[1]
 
 
 def test_demo_saves_where_it_is_told(tmp_path):
