@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from .dictionary import Dictionary, Gaussian, as_inputs
+from .dictionary import Dictionary, Gaussian, Pair, as_inputs
 
 Array = np.ndarray
 
@@ -25,6 +25,12 @@ Array = np.ndarray
 def is_local(dictionary: Dictionary) -> bool:
     """Whether the dictionary has kernels that vanish far from their centres, so that augmentation makes sense."""
     return any(isinstance(part, Gaussian) for part in dictionary.parts)
+
+
+def new_points(x: Any, x_new: Any) -> Array:
+    """The inputs of kernels among the new inputs, which may have rows of `Columns` beside them; None is x itself."""
+    points = x_new.points if isinstance(x_new, Pair) else x_new
+    return as_inputs(x if points is None else points, "x_new")
 
 
 def own_kernels(dictionary: Dictionary, x: Any, x_new: Any, centered: bool) -> tuple[Array, Array]:
@@ -39,7 +45,7 @@ def own_kernels(dictionary: Dictionary, x: Any, x_new: Any, centered: bool) -> t
         )
     found = [part for part in dictionary.parts if isinstance(part, Gaussian)]
     widest = max(found, key=lambda part: float(np.max(part.width)))
-    new = as_inputs(x if x_new is None else x_new, "x_new")
+    new = new_points(x, x_new)
     columns = widest.between(new, as_inputs(x))
     means = columns.mean(axis=1) if centered else np.zeros(len(new))
     return columns - means[:, None], 1.0 - means

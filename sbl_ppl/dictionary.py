@@ -223,7 +223,7 @@ class MatrixDesign(Design):
             return function(x_new, indices) - means[indices]
 
         elsewhere = None if self._elsewhere is None else self._elsewhere - means[:, None]
-        centered = MatrixDesign(rows, self._labels, evaluate, elsewhere)
+        centered = type(self)(rows, self._labels, evaluate, elsewhere)
         centered.centered = True
         return centered
 

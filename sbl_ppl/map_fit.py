@@ -23,7 +23,7 @@ from scipy.special import gammaln, ndtri
 
 from . import dictionary as dictionaries
 from . import priors
-from .augmentation import augment, is_local, own_kernels
+from .augmentation import augment, is_local, new_points, own_kernels
 from .checks import choice, file_path, flag, instance, noise_pair, positive, seed_number, whole_number
 from .closed_form import is_orthonormal, solve_orthonormal
 from .dictionary import Design, Dictionary
@@ -213,15 +213,16 @@ class MapFit:
         design, chosen, beta = self._design, self.active, 1.0 / self.noise_variance
         Phi = design.columns(chosen)
         residual = self.t - self.offset - Phi @ self.mean
-        points = dictionaries.as_inputs(self.x if x_new is None else x_new, "x_new")
+        values = Phi if x_new is None else design.evaluate(x_new, chosen)
+        points = new_points(self.x, x_new)
         shift, more = np.empty(len(points)), np.empty(len(points))
         step = max(1, 4_000_000 // len(self.t))  # kernels at once: all of them would be a matrix of K x N
         for first in range(0, len(points), step):
             here = slice(first, first + step)
             kernels, peaks = own_kernels(self.dictionary, self.x, points[here], design.centered)
             own = (kernels @ Phi).T, np.einsum("ij,ij->i", kernels, kernels), peaks
-            values = design.evaluate(points[here], chosen)
-            shift[here], more[here] = augment(own, self.covariance, values, kernels @ residual, beta, self.scale**-2)
+            projection = kernels @ residual
+            shift[here], more[here] = augment(own, self.covariance, values[here], projection, beta, self.scale**-2)
         return shift, more
 
     def _draw_weights(self, rng: np.random.Generator, count: int) -> Array:

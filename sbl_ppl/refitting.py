@@ -32,6 +32,10 @@ def held_out_terms(fit: MapFit) -> Array | None:
         return None
     terms = np.empty(n)
     for fold in folds_of(n):
-        mean, sd = fit.without(fold).predict(fold, augment=False)
-        terms[fold] = -0.5 * (np.log(2 * np.pi * sd**2) + ((fit.t[fold] - mean) / sd) ** 2)
+        less = fit.without(fold)
+        values = less.design.evaluate(fold, less.active)
+        mean = values @ less.mean + less.offset
+        variance = np.einsum("ij,jk,ik->i", values, less.covariance, values)
+        variance += less.noise_variance * (1.0 + less.intercept_share)
+        terms[fold] = -0.5 * (np.log(2 * np.pi * variance) + (fit.t[fold] - mean) ** 2 / variance)
     return terms
