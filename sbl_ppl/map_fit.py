@@ -189,16 +189,14 @@ class MapFit:
             Or one array, if quantiles or draws are asked for.
         """
         flag("noise", noise)
+        augment, levels, draws, seed = as_prediction(augment, quantiles, draws, seed)
         x_new = self.inputs(x_new)
         known = self._design.curve(x_new, self.active, self.mean)
         variance = self._part_variance(x_new, np.arange(len(self.active)))
-        if augment is not None:
-            flag("augment", augment)
         augment = is_local(self.dictionary) and self.x is not None if augment is None else augment
         shift, more = self._augmented(x_new) if augment else (0.0, 0.0)
         if draws is not None:
-            draws = whole_number("draws", draws, 1)
-            rng = np.random.default_rng(seed_number(seed))
+            rng = np.random.default_rng(seed)
             curves = [self._design.curve(x_new, self.active, w) for w in self._draw_weights(rng, draws)]
             normal = rng.standard_normal((draws, len(known) + 1))
             common = np.sqrt(self.noise_variance * self.intercept_share) * normal[:, :1]
@@ -206,7 +204,7 @@ class MapFit:
             return np.reshape(curves, (draws, len(known))) + shift + common + own + self.offset
         mean = known + shift + self.offset
         sd = np.sqrt(variance + more + self.noise_variance * (float(noise) + self.intercept_share))
-        return (mean, sd) if quantiles is None else mean + ndtri(as_levels(quantiles))[:, None] * sd
+        return (mean, sd) if levels is None else mean + ndtri(levels)[:, None] * sd
 
     def _augmented(self, x_new: Any) -> tuple[Array, Array]:
         """What kernels of their own add to mean and variance of the function at new inputs."""
@@ -341,8 +339,17 @@ class MapFit:
         return _load(_with_suffix(file_path("path", path)), dictionary)
 
 
-def as_levels(quantiles: Any) -> Array:
-    """Levels of quantiles, checked."""
+def as_prediction(
+    augment: Any, quantiles: Any, draws: Any, seed: Any
+) -> tuple[bool | None, Array | None, int | None, int]:
+    """What `predict` and `predict_posterior` may be asked for, checked; quantiles as an array."""
+    if augment is not None:
+        flag("augment", augment)
+    draws = None if draws is None else whole_number("draws", draws, 1)
+    return augment, None if quantiles is None else _as_levels(quantiles), draws, seed_number(seed)
+
+
+def _as_levels(quantiles: Any) -> Array:
     levels = np.atleast_1d(dictionaries.as_numbers(quantiles, "quantiles"))
     if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
         raise ValueError(f"quantiles={quantiles!r} must be numbers between 0 and 1, such as (0.05, 0.5, 0.95)")

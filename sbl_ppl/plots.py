@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .canvas import BLUE, DATA, ORANGE, SERIES, TRUTH, add_legend, new_axes
-from .checks import flag, instance, whole_number
+from .checks import flag, instance, positive, whole_number
 from .dictionary import Kernel, Pair, as_inputs, as_numbers, parts_of
 from .map_fit import MapFit
 
@@ -184,8 +184,8 @@ def plot_shrinkage(fit: MapFit, ax: Axes | None = None, limit: float | None = No
     """
     instance("fit", fit, MapFit, "a MapFit", "call fit_map first")
     _check_axes("ax", ax)
-    if limit is not None and not 0 < limit < np.inf:
-        raise ValueError(f"limit={limit!r} must be positive and finite: it bounds the weights that are shown")
+    if limit is not None:
+        positive("limit", limit, ": it bounds the weights that are shown")
     least_squares = _least_squares(fit)
     means = np.zeros(fit.n_columns)
     means[fit.active] = fit.mean

@@ -34,7 +34,7 @@ from .augmentation import is_local, own_kernels
 from .checks import choice, file_path, flag, instance, seed_number, whole_number
 from .dictionary import Wavelet, as_numbers, parts_of
 from .gibbs import ExchangeGibbs
-from .map_fit import MapFit, as_levels, draws_from_arviz, draws_to_arviz, prior_of, prior_record
+from .map_fit import MapFit, as_prediction, draws_from_arviz, draws_to_arviz, prior_of, prior_record
 from .model import free_columns, model, precision
 from .posterior import describe, model_arguments, predict, workers
 from .priors import Prior
@@ -247,22 +247,20 @@ def predict_posterior(
         If `post` was drawn for other data or another dictionary.
     """
     flag("noise", noise)
+    augment, levels, draws, seed = as_prediction(augment, quantiles, draws, seed)
     alpha, noise_variance = hyperparameters(fit, post, max_draws)
     problem = fit.problem()
     x_new = fit.inputs(x_new)
-    if augment is not None:
-        flag("augment", augment)
     augment = is_local(fit.dictionary) and fit.x is not None if augment is None else augment
     own = own_kernels(fit.dictionary, fit.x, x_new, fit.design.centered) if augment else None
     mean, variance = predict(problem, alpha, noise_variance, x_new, own)
     mean, sd = fit.offset + fit.scale * mean, fit.scale * np.sqrt(variance + noise_variance[:, None] * float(noise))
     if draws is not None:
-        rng = np.random.default_rng(seed_number(seed))
-        draws = whole_number("draws", draws, 1)
+        rng = np.random.default_rng(seed)
         chosen = rng.integers(len(mean), size=draws)
         return mean[chosen] + sd[chosen] * rng.standard_normal((draws, mean.shape[1]))
-    if quantiles is not None:
-        return mixture_quantiles(as_levels(quantiles), mean, sd)
+    if levels is not None:
+        return mixture_quantiles(levels, mean, sd)
     return mean.mean(0), np.sqrt((sd**2).mean(0) + mean.var(0))
 
 

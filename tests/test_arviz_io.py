@@ -92,7 +92,8 @@ def test_delta_function_stands_still_but_for_the_weights(sampled):
 def test_predictive_draws_are_the_draws_own_curves_plus_noise(sampled, kind):
     """What is left without the curve of a draw's weights, over the draw's noise sd, is standard normal white noise.
 
-    Mean, variance and correlation of neighbours, in time and from draw to draw, within 4.5 standard errors.
+    And, with an intercept, one normal of variance 1/N for all observations of a draw. Mean, variance and correlation of
+    neighbours, in time and from draw to draw, within 4.5 standard errors.
     """
     fit, post, _ = sampled
     if kind == "wavelet":
@@ -103,10 +104,10 @@ def test_predictive_draws_are_the_draws_own_curves_plus_noise(sampled, kind):
     curves = posterior["weights"].values @ fit.design.matrix().T + fit.offset
     predicted = group(data, "posterior_predictive")["t"].values
     noise = (predicted - curves) / np.sqrt(posterior["noise_variance"].values)[..., None]
-    limit = 4.5 / np.sqrt(noise.size)
-    assert abs(noise.mean()) < limit
-    assert abs(noise.var() - 1) < np.sqrt(2) * limit
-    assert abs(np.mean(noise[..., 1:] * noise[..., :-1])) < limit * 1.1
+    limit, common = 4.5 / np.sqrt(noise.size), 0.0 if kind == "wavelet" else 1 / noise.shape[-1]
+    assert abs(noise.mean()) < limit * np.sqrt(1 + common * noise.shape[-1])
+    assert abs(noise.var() - 1 - common) < np.sqrt(2) * limit * (1 + 2 * common)
+    assert abs(np.mean(noise[..., 1:] * noise[..., :-1]) - common) < limit * 1.2
     assert abs(np.mean(noise[:, 1:] * noise[:, :-1])) < limit * 1.1
     assert len(np.unique(noise[..., 0])) == noise[..., 0].size
 

@@ -53,6 +53,12 @@ NOISE = ("noise_prior", r"noise_prior=.*\(g, h\)", [1.0, "ab", (1.0,), (-1.0, 1.
 FITTED = ("fit", "fit must be a MapFit", NO_FITS)
 DRAWS = ("post", "post, a .*, has no group 'posterior': give what sample returned", [None, 3, {}])
 INPUTS = ("x_new", "x_new (must hold numbers|holds)", NO_DATA)
+PREDICTION = [
+    flag("augment", None),
+    ("quantiles", "quantiles", [0.0, 1.5, "half", np.ones((2, 2)), np.nan]),
+    count("draws", 1, None),
+    SEED,
+]
 AXES = "must be Matplotlib axes"
 KERNEL_OF_MCMC = [
     PRIOR,
@@ -143,10 +149,11 @@ CALLS = {
             flag("closed_form", None),
         ],
     ),
-    "MapFit.predict": (FIT.predict, {}, [INPUTS, flag("noise")]),
+    "MapFit.predict": (FIT.predict, {}, [INPUTS, flag("noise"), *PREDICTION]),
     "MapFit.curve": (FIT.curve, {}, [INPUTS]),
     "MapFit.inputs": (FIT.inputs, {}, [("x_new", None, [])]),
-    "MapFit.contributions": (FIT.contributions, {}, [INPUTS]),
+    "MapFit.contributions": (FIT.contributions, {}, [INPUTS, flag("with_sd")]),
+    "MapFit.without": (FIT.without, {}, [("rows", None, [])]),
     "MapFit.problem": (FIT.problem, {}, [("prior", None, [])]),
     "MapFit.leave_one_out": (FIT.leave_one_out, {}, []),
     "MapFit.to_arviz": (FIT.to_arviz, {}, [count("num_draws", 4), SEED]),
@@ -264,7 +271,7 @@ CALLS = {
     "predict_posterior": (
         sbl.predict_posterior,
         {"fit": FIT, "post": POST},
-        [FITTED, DRAWS, INPUTS, flag("noise"), count("max_draws", 1, None)],
+        [FITTED, DRAWS, INPUTS, flag("noise"), count("max_draws", 1, None), *PREDICTION],
     ),
     "compare": (
         sbl.compare,

@@ -261,9 +261,8 @@ def test_global_precision_stays_and_inside_it_is_double(fit, post):
     assert not jax.config.jax_enable_x64
     assert jnp.ones(1).dtype == jnp.float32
     assert group(post, "posterior")["alpha"].dtype == np.float64
-    Phi, t, alpha, noise = dense(fit, post)
-    C = noise * np.eye(len(t)) + Phi / alpha @ Phi.T
-    exact = -0.5 * (len(t) * np.log(2 * np.pi) + np.linalg.slogdet(C)[1] + t @ np.linalg.solve(C, t))
+    _, _, alpha, noise = dense(fit, post)
+    exact = reference.log_evidence(*reference.contrasts(fit.dictionary.bind(fit.x).matrix(), fit.t), alpha, noise)
     found = float(group(post, "sample_stats")["log_likelihood"][1, 30])
     assert abs(found - exact) < 1e-10 * abs(exact)  # single precision would miss by 1e-6
 
@@ -661,15 +660,15 @@ def test_fixed_precisions_of_a_series_count_by_place(fit):
 @pytest.mark.parametrize(
     ("kernel", "options", "plain"),
     [
-        ("nuts", {"max_tree_depth": (np.int64(3), 2)}, {"max_tree_depth": [3, 2]}),
-        ("nuts", {"dense_mass": [("alpha", "noise_variance")]}, {"dense_mass": [["alpha", "noise_variance"]]}),
+        ("nuts", {"max_tree_depth": (np.int64(3), 2)}, {"max_tree_depth": (3, 2)}),
+        ("nuts", {"dense_mass": [("alpha", "noise_variance")]}, {"dense_mass": [("alpha", "noise_variance")]}),
         ("nuts", {"target_accept_prob": np.float64(0.9)}, {"target_accept_prob": 0.9}),
         ("exchange", {"num_exchanges": np.int32(2)}, {"num_exchanges": 2}),
     ],
     ids=["tuple", "list of tuples", "float64", "int32"],
 )
 def test_kernel_options_may_be_tuples_and_numpy_numbers(fit, kernel, options, plain, tmp_path):
-    """They are stored, found again, and mean the same as numbers and lists of Python."""
+    """They are stored, found again, and mean the same as numbers of Python."""
     short = {"kernel": kernel, "num_warmup": 10, "num_chains": 1}
     whole = run(fit, num_samples=8, kernel_options=plain, **short)
     run(fit, num_samples=4, kernel_options=options, path=tmp_path / "run", **short)
@@ -679,7 +678,7 @@ def test_kernel_options_may_be_tuples_and_numpy_numbers(fit, kernel, options, pl
 
 def test_kernel_options_that_cannot_be_stored_make_no_folder(fit, tmp_path):
     options = {"init_strategy": lambda site: None}
-    with pytest.raises(ValueError, match=r"kernel_options=.* cannot be stored.*leave out path"):
+    with pytest.raises(ValueError, match=r"kernel_options: .* cannot be stored.*leave out path"):
         run(fit, kernel_options=options, path=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

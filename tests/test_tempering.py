@@ -168,7 +168,7 @@ class TestEvidence:
     def test_standard_error_is_one(self):
         """Over 48 short runs (of two chains each) the z scores have mean 0 and standard deviation 1."""
         fit = fit_of(PRIORS["smoothness"][0], "one")
-        settings = _new_settings(fit, fit.prior, {"num_warmup": 50, "num_chains": 96})
+        settings = _new_settings({"num_warmup": 50, "num_chains": 96})
         powers, values, swaps = _run(fit, fit.problem(), settings, LADDER, 200, progress=False)
         shift = len(fit.t) * np.log(fit.scale)
         runs = [stepping_stones(powers, values[k : k + 2], swaps[k : k + 2], shift) for k in range(0, 96, 2)]

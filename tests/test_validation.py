@@ -260,7 +260,7 @@ def test_everything_pruned(dictionary):
     assert fit.covariance.shape == (0, 0)
     assert fit.degrees_of_freedom == 0.0
     assert fit.labels == []
-    np.testing.assert_allclose(fit.predict()[0], T.mean())
+    np.testing.assert_allclose(fit.curve(), T.mean())
     for curve in fit.contributions().values():
         np.testing.assert_array_equal(curve, 0.0)
 
@@ -407,15 +407,15 @@ def test_columns_of_a_frame_are_found_by_name(make, stored, tmp_path):
     """Whatever their order and whatever stands between them, they give what the training inputs give."""
     fit = make()
     assert len(fit.active) >= 3
-    expected, parts = fit.predict(), fit.contributions()
+    expected, curve, parts = fit.predict(), fit.curve(), fit.contributions()
     if stored:
         fit = sbl.MapFit.load(fit.save(tmp_path / "fit"))
     for frame in (FRAME, SHUFFLED):
         # another route through the same sums: a few roundings of values of order ten
         np.testing.assert_allclose(fit.predict(frame), expected, rtol=0, atol=1e-12)
-        np.testing.assert_allclose(fit.curve(frame), expected[0], rtol=0, atol=1e-12)
-        for name, curve in fit.contributions(frame).items():
-            np.testing.assert_allclose(curve, parts[name], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(fit.curve(frame), curve, rtol=0, atol=1e-12)
+        for name, part in fit.contributions(frame).items():
+            np.testing.assert_allclose(part, parts[name], rtol=0, atol=1e-12)
 
 
 @each_frame_fit
