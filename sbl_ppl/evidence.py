@@ -381,14 +381,15 @@ def _likelihood(alpha: float, s: float, q2: float) -> float:
 def diagonal_of_inverse(X: Array, t: Array, beta: float) -> tuple[Array, Array]:
     """Diagonal of C^-1 and C^-1 t for C = I / beta + X X', from the smaller of the two factorisations.
 
-    With as many columns as rows or more, by Cholesky of C; with fewer, by QR of the stacked columns: beta - beta^2 X
-    Sigma X' from an explicit Sigma would lose all digits where a column explains a point.
+    With as many columns as rows or more, C = R'R by QR of [X, I / sqrt(beta)]'; with fewer, by QR of the stacked
+    columns. Both lose the root of the condition of C only; beta - beta^2 X Sigma X' from an explicit Sigma would lose
+    all digits where a column explains a point.
     """
     n, k = X.shape
     if k >= n:
-        factor, _ = dpotrf(np.eye(n) / beta + X @ X.T, lower=1)
-        half, _ = dtrtri(factor, lower=1)
-        return np.einsum("ij,ij->j", half, half), half.T @ (half @ t)
+        R = np.linalg.qr(np.vstack([X.T, np.eye(n) / np.sqrt(beta)]), mode="r")
+        half, _ = dtrtri(np.asarray(R))
+        return np.einsum("ij,ij->i", half, half), half @ (half.T @ t)
     Q = np.linalg.qr(np.vstack([np.sqrt(beta) * X, np.eye(k)]))[0][:n]
     leverage = np.minimum(np.einsum("ij,ij->i", Q, Q), 1.0)
     return beta * (1.0 - leverage), beta * (t - Q @ (Q.T @ t))

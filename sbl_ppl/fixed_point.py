@@ -71,7 +71,12 @@ def _prune(model: ActiveModel, prior: BoundPrior) -> bool:
         if not len(useless):
             break
         worth = chosen.at(useless).contribution(model.alpha[useless], s[useless], q2[useless], model.beta)
-        model.drop(int(useless[worth.argmin()]))
+        worst = int(useless[worth.argmin()])
+        if model.delicate:  # a downdate would lose all digits of nearly dependent columns
+            model.forget(np.array([worst]))
+            model.condense()
+        else:
+            model.drop(worst)
         pruned = True
     if pruned:
         model.condense()

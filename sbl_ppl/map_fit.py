@@ -700,11 +700,15 @@ def _as_training_inputs(x: Any, n: int, dictionary: Dictionary) -> Array | None:
     return points[:, 0].copy() if np.ndim(x) == 1 else points.copy()
 
 
+_UNSEEN = 1e-12  # norm over the observations, relative to its size elsewhere, below which the data do not see a column
+
+
 def _check_sizes(design: Design, t: Array) -> None:
     """Precisions are of size |column|^2 / spread(t)^2, which must be a float, as must the square of either."""
     with np.errstate(over="ignore"):
         norms = design.norms()
-    norms, spread = norms[norms > 0], np.ptp(t) or np.abs(t).max() or 1.0
+    seen = (norms > 0) & ~(norms <= _UNSEEN * design.peaks())  # others are left out of the search
+    norms, spread = norms[seen], np.ptp(t) or np.abs(t).max() or 1.0
     for size in (norms.min(), norms.max()) if len(norms) else ():
         if not (1e-153 < size < 1e153 and 1e-153 < size / spread < 1e153):
             raise ValueError(
@@ -742,7 +746,7 @@ def standardise(
     seen: Any = 1.0
     if not design.orthonormal:
         peaks = design.peaks()
-        seen = (norms > 1e-150) & ~(norms <= 1e-12 * peaks)  # the square of a smaller norm leaves the float range
+        seen = (norms > 1e-150) & ~(norms <= _UNSEEN * peaks)  # the square of a smaller norm leaves the float range
         norms = np.where(seen, norms, 1.0)
         z = np.where(seen, z / norms, 0.0)
         # a column of which nothing is known beside the data is not larger elsewhere; if they do not see it, it may be
