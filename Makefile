@@ -12,12 +12,12 @@ INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c const
 # The optional features are tested, so their packages come along.
 EXTRAS := dev,sklearn,report,dask
 
-.PHONY: help demo test lint format bench figures clean
+.PHONY: help demo test test-fuzz lint format bench figures clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
 	@echo "make TARGET [PYTHON=python3.13] [ARGS='options for the script or for pytest']"
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.installed ## run the demo
 	$(BIN)/python examples/demo.py $(ARGS)
@@ -28,6 +28,12 @@ export OPENBLAS_NUM_THREADS = 1
 
 test: lint ## lint, check types, run all tests
 	$(BIN)/python -m pytest -n 2 $(ARGS)
+
+MINUTES ?= 10
+
+test-fuzz: $(VENV)/.installed ## fit problems that nobody would choose, new ones each time, for MINUTES=10 or until one fails
+	@end=$$(($$(date +%s) + 60 * $(MINUTES))); while [ $$(date +%s) -lt $$end ]; do \
+	  FUZZ=long $(BIN)/python -m pytest -q -n 2 tests/test_fuzz.py $(ARGS) || exit 1; done
 
 lint: $(VENV)/.installed ## check style and types
 	$(BIN)/ruff check .
@@ -45,7 +51,7 @@ figures: $(VENV)/.installed ## draw the figures of the documentation
 	$(BIN)/python examples/figures.py $(ARGS)
 
 clean: ## remove the environments, caches and builds
-	rm -rf .venv .venv-* .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf .venv .venv-* .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
 	find sbl_ppl tests examples -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/.installed: pyproject.toml constraints.txt

@@ -68,7 +68,8 @@ for name, c in severities.items():
 data = sbl.datasets.blocks_sinc(n, snr=7.0)
 design = sbl.fit_map(data.x, data.t, sbl.Wavelet("haar") + sbl.ThinPlateSpline(width=3.0)).design
 # `high` is in units of the columns. Splines have norms of some hundred: what prunes a wavelet would not prune a spline.
-columns = sbl.Columns(design.matrix() / design.norms(), design.labels)
+norms = np.where(design.norms() > 0, design.norms(), 1.0)  # the intercept leaves nothing of a constant
+columns = sbl.Columns(design.matrix() / norms, design.labels)
 
 
 def sample(measure, high):

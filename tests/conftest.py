@@ -1,12 +1,20 @@
 """One short run of the sampler that several files look at from different sides."""
 
+import os
 import sys
 import warnings
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 
 import sbl_ppl as sbl
+
+# Examples differ in cost by a hundred, so that neither their time nor that of drawing them says anything.
+_fuzz = settings(deadline=None, suppress_health_check=list(HealthCheck))
+settings.register_profile("short", _fuzz, max_examples=25, derandomize=True, database=None)
+settings.register_profile("long", _fuzz, max_examples=250, print_blob=True)
+settings.load_profile(os.environ.get("FUZZ", "short"))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -55,6 +55,32 @@ def test_leave_one_out_is_that_of_the_inverse(problem):
     np.testing.assert_allclose(mean, t - inverse @ t / np.diag(inverse), rtol=1e-9)
 
 
+def test_exact_normal_is_the_dense_one(problem):
+    Phi, t, alpha, _ = problem
+    exact = ref.ExactNormal(*problem)
+    assert float(exact.log_evidence()) == pytest.approx(ref.log_evidence(*problem), rel=1e-12)
+    assert float(exact.log_evidence(0.7)) == pytest.approx(ref.log_evidence(Phi, t, alpha, 0.7), rel=1e-12)
+    s, q = ref.small_s_q(*problem)
+    np.testing.assert_allclose(exact.small_s_q2(), (s, q**2), rtol=1e-9)
+    mean, Sigma = ref.weights_posterior(*problem)
+    np.testing.assert_allclose(exact.weights_posterior()[0], mean, rtol=1e-10)
+    np.testing.assert_allclose(exact.weights_posterior()[1], Sigma, rtol=1e-10, atol=1e-14)
+    kept = Phi[:, np.isfinite(alpha)]
+    np.testing.assert_allclose(exact.predict(Phi), (kept @ mean, np.diag(kept @ Sigma @ kept.T)), rtol=1e-10)
+
+
+def test_intercept_is_a_constant_column_of_flat_prior(problem):
+    """Its α = 1e-40 here; the density of the contrasts is that of t divided by that of the mean, of variance 1/α."""
+    Phi, t, alpha, noise_variance = problem
+    exact = ref.ExactNormal(*problem, intercept=True)
+    wide = np.hstack([Phi, np.ones((9, 1))])
+    proper = ref.ExactNormal(wide, t, np.append(alpha, 1e-40), noise_variance)
+    np.testing.assert_allclose(exact.predict(Phi), proper.predict(wide), rtol=1e-12)
+    np.testing.assert_allclose(exact.weights_posterior()[1], proper.weights_posterior()[1][:-1, :-1], rtol=1e-12)
+    log_mean = 0.5 * np.log(1e-40 / (2 * np.pi * 9))  # of the coefficient sqrt(9) mean(t)
+    assert float(exact.log_evidence()) == pytest.approx(float(proper.log_evidence()) - log_mean, rel=1e-12)
+
+
 def test_empty_model(problem):
     Phi, t, alpha, noise_variance = problem
     empty = (Phi, t, np.full_like(alpha, np.inf), noise_variance)

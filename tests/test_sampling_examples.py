@@ -67,8 +67,8 @@ def test_identical_columns(tmp_path):
     assert_picture(tmp_path / "twins.png")
     assert "MapFit: 1 of 2 columns kept" in printed
     verdict = " ".join(printed.split())  # it is broken into lines
-    assert "For prediction the delta function is good here" in verdict
-    assert "for the hyperparameters it is not" in verdict
+    assert "the delta function loses little in prediction" in verdict
+    assert "It is no description of the hyperparameters" in verdict
     first = numbers(r"the first is the weaker one in (\d+)%", printed)[0]
     assert 25 < first < 75
     spread = [numbers(rf"(?m)^{name} +\S+ +{NUMBER} +{NUMBER} +{NUMBER}$", printed) for name in ("alpha_1", "alpha_2")]

@@ -476,8 +476,9 @@ def test_posterior_predictions_know_the_names_too():
     post, plain = fit.to_arviz(8), (FRAME["b"].to_numpy(), FRAME[["c", "a"]].to_numpy())
     np.testing.assert_array_equal(sbl.predict_posterior(fit, post, SHUFFLED), sbl.predict_posterior(fit, post, plain))
     report = sbl.compare(fit, post, SHUFFLED)
-    np.testing.assert_array_equal(report.delta.mean, fit.predict(plain)[0])
-    np.testing.assert_array_equal(report.posterior.mean, sbl.predict_posterior(fit, post)[0])
+    np.testing.assert_array_equal(report.delta.mean, fit.predict(plain, augment=False)[0])
+    mean = sbl.predict_posterior(fit, post, augment=False)[0]
+    np.testing.assert_allclose(report.posterior.mean, mean, rtol=1e-13)  # another compiled program
 
 
 MASKED = np.ma.masked_greater(X, 2.0)
