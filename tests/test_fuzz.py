@@ -4,6 +4,7 @@
 `Recipe`, which is all that is needed to see it again.
 """
 
+import os
 import tempfile
 import warnings
 from functools import cached_property
@@ -26,6 +27,7 @@ DEPENDENT = 1e-9  # share of a column that the kept ones leave, below which the 
 FLOOR = 1e-12  # of the noise variance, relative to spread(t)^2
 
 
+long = pytest.mark.skipif(os.environ.get("FUZZ") != "long", reason="takes minutes: make test-fuzz runs it")
 REFUSAL = "linearly dependent to working precision"  # all columns stay under some priors, whatever their bounds
 
 
@@ -279,6 +281,7 @@ def best_single_moves(dense, s, q2):
     return np.maximum(values.max(axis=0), deletion)
 
 
+@long
 @given(recipes())
 def test_no_single_move_gains_at_convergence(recipe):
     """No addition, deletion, re-estimation, or change of the noise.
@@ -325,6 +328,7 @@ def assert_same(one, other):
     assert one.prior == other.prior
 
 
+@long
 @given(recipes())
 def test_same_call_and_saved_fit_are_the_same(recipe):
     found = fit(recipe)
@@ -343,6 +347,7 @@ def test_same_call_and_saved_fit_are_the_same(recipe):
 # --- leaving one out ---------------------------------------------------------------------------------------------
 
 
+@long
 @given(recipes())
 def test_leave_one_out_equals_leaving_one_out(recipe):
     dense = Dense(recipe)
@@ -384,6 +389,7 @@ def unitless(**fixed):
     return strategy.filter(lambda recipe: recipe.data()[1].any())
 
 
+@long
 @given(unitless())
 def test_powers_of_two_as_units_of_columns_change_no_bit(recipe):
     found, rng = fit(recipe), np.random.default_rng(recipe.seed + 2)
@@ -396,6 +402,7 @@ def test_powers_of_two_as_units_of_columns_change_no_bit(recipe):
     assert same.noise_variance == found.noise_variance
 
 
+@long
 @given(unitless(selection="greedy"))
 def test_order_signs_and_units_matter_no_more_than_rounding(recipe):
     """The same maximum again, unless the rounding of the columns alone leads to others: equal gains, or nearly."""
